@@ -1,0 +1,216 @@
+"""Everything that Stepwell raises, as one tree.
+
+::
+
+    StepwellError
+    ├── DefinitionError            an author's class is wrong (raised when the class is created)
+    ├── RunError                   this run, or this value, cannot do that
+    │   ├── RunNotFound            (LookupError) no such run
+    │   ├── RunNotLive             the run is over, or nobody with that key is live
+    │   ├── RunAlreadyExists       the identity is taken; carries the live run
+    │   ├── InvalidTransition      the run's state does not allow this
+    │   ├── RunFailed              result() of a run that failed
+    │   ├── RunCanceled            result() of a run that was canceled
+    │   ├── ResultTimeout          (TimeoutError) result() waited long enough
+    │   ├── HeroGone               (LookupError) the record that the run is about no longer exists
+    │   ├── RecordGone             (LookupError) a stored reference points to nothing
+    │   ├── Unstorable             (TypeError) a value that cannot be stored, with its path
+    │   ├── TooLarge               (Unstorable) a value above its size limit
+    │   ├── Undecodable            (ValueError) stored text that cannot be read back
+    │   ├── StepTimedOut           (TimeoutError) a step's body ran longer than its ``timeout=``
+    │   ├── WaitTimedOut           (TimeoutError) a wait ran out
+    │   └── UnknownWorkflow        (LookupError) no class with that name is loaded
+    └── StoreError                 the database, or how it is used
+        ├── SchemaOutdated         the tables are missing or old; says what to run
+        └── UnsupportedDatabase    wrong product, version or table type
+
+Control flow inside a step (``pause``, ``cancel``, …) is no error: see ``execution/suspension.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = [
+    "DefinitionError",
+    "HeroGone",
+    "InvalidTransition",
+    "RecordGone",
+    "ResultTimeout",
+    "RunAlreadyExists",
+    "RunCanceled",
+    "RunError",
+    "RunFailed",
+    "RunNotFound",
+    "RunNotLive",
+    "SchemaOutdated",
+    "StepTimedOut",
+    "StepwellError",
+    "StoreError",
+    "TooLarge",
+    "Undecodable",
+    "UnknownWorkflow",
+    "Unstorable",
+    "UnsupportedDatabase",
+    "WaitTimedOut",
+]
+
+
+class StepwellError(Exception):
+    """The root: catch it to catch everything that Stepwell raises."""
+
+
+class DefinitionError(StepwellError):
+    """An author's class breaks a rule; raised when the class is created.
+
+    Attributes:
+        workflow: The class's name.
+        step: The step's name, or None when the mistake is not about one step.
+        rule: What was broken and what to write instead.
+    """
+
+    def __init__(self, workflow: str, rule: str, *, step: str | None = None) -> None:
+        self.workflow = workflow
+        self.step = step
+        self.rule = rule
+        where = f"{workflow}.{step}" if step else workflow
+        super().__init__(f"{where}: {rule}")
+
+
+class RunError(StepwellError):
+    """Something that this run, or a value given to it, cannot do."""
+
+
+class RunNotFound(RunError, LookupError):
+    """No run has this id (or key)."""
+
+
+class RunNotLive(RunError):
+    """The run is over, so it can no longer be signalled or commanded."""
+
+
+class RunAlreadyExists(RunError):
+    """The identity is taken by another run.
+
+    Attributes:
+        run: A handle on the run that holds the identity.
+    """
+
+    def __init__(self, message: str, run: Any) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+class InvalidTransition(RunError):
+    """The run's state does not allow this command.
+
+    Attributes:
+        run_id: The run.
+        state: The state that it is in.
+        verb: What was asked for.
+        allowed: The states in which the verb works.
+    """
+
+    def __init__(self, run_id: object, state: str, verb: str, allowed: Iterable[str]) -> None:
+        self.run_id = run_id
+        self.state = state
+        self.verb = verb
+        self.allowed = tuple(sorted(allowed))
+        super().__init__(
+            f"run {run_id} is {state}: it cannot {verb}. "
+            f"{verb} works while a run is {', '.join(self.allowed) or 'in no state'}."
+        )
+
+
+class RunFailed(RunError):
+    """``result()`` of a run that failed.
+
+    Attributes:
+        run_id: The run.
+        error_class: The recorded error's qualified class name, or None.
+        error_message: Its text, or None.
+    """
+
+    def __init__(
+        self, run_id: object, reason: str, *, error_class: str | None, error_message: str | None
+    ) -> None:
+        self.run_id = run_id
+        self.reason = reason
+        self.error_class = error_class
+        self.error_message = error_message
+        what = f" with {error_class}: {error_message}" if error_class else ""
+        super().__init__(
+            f"run {run_id} failed ({reason}){what}. "
+            "Its history is in run.steps; run.resume() tries the stopped step again."
+        )
+
+
+class RunCanceled(RunError):
+    """``result()`` of a run that was canceled."""
+
+
+class ResultTimeout(RunError, TimeoutError):
+    """``result(timeout=)`` waited that long and the run is not over."""
+
+
+class HeroGone(RunError, LookupError):
+    """The record that the run is about no longer exists."""
+
+
+class RecordGone(RunError, LookupError):
+    """A stored reference points to a record that no longer exists."""
+
+
+class Unstorable(RunError, TypeError):
+    """A value that cannot be stored.
+
+    Attributes:
+        path: Where in the value the trouble is, such as ``result['lines'][3].price``.
+    """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class TooLarge(Unstorable):
+    """A value above its size limit.
+
+    Attributes:
+        size: Its size in bytes, encoded.
+        limit: The limit in bytes.
+    """
+
+    def __init__(self, message: str, *, size: int, limit: int, path: str = "") -> None:
+        super().__init__(message, path=path)
+        self.size = size
+        self.limit = limit
+
+
+class Undecodable(RunError, ValueError):
+    """Stored text that cannot be read back into a value."""
+
+
+class StepTimedOut(RunError, TimeoutError):
+    """A step's body ran longer than its ``timeout=``."""
+
+
+class WaitTimedOut(RunError, TimeoutError):
+    """A wait ran out before what it waited for came."""
+
+
+class UnknownWorkflow(RunError, LookupError):
+    """No class with this workflow name is loaded in this process."""
+
+
+class StoreError(StepwellError):
+    """The database could not do it, or is used in a way that cannot work."""
+
+
+class SchemaOutdated(StoreError):
+    """The tables are missing or older than this library; the message says what to run."""
+
+
+class UnsupportedDatabase(StoreError):
+    """A database product, version or table type that Stepwell does not run on."""

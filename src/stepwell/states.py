@@ -1,0 +1,115 @@
+"""The states of a run and of a step execution, and which moves are allowed: data, no behaviour."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+__all__ = [
+    "ATTENTION",
+    "LIVE",
+    "OPEN",
+    "TERMINAL",
+    "VERBS",
+    "ExecutionState",
+    "Kind",
+    "Outcome",
+    "Reason",
+    "RunState",
+]
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    READY = "ready"
+    """Due now, waiting for a worker."""
+    RUNNING = "running"
+    """A worker holds the lease."""
+    WAITING = "waiting"
+    """Parked until an instant."""
+    AWAITING = "awaiting"
+    """Parked until somebody wakes it; may have a deadline."""
+    PAUSED = "paused"
+    """Stopped on purpose; ``resume()`` goes on."""
+    FAILED = "failed"
+    """Stopped by an error; ``resume()`` tries again."""
+    COMPLETED = "completed"
+    """Over, well."""
+    CANCELED = "canceled"
+    """Over, called off."""
+
+
+LIVE: Final = frozenset({RunState.READY, RunState.RUNNING, RunState.WAITING, RunState.AWAITING})
+ATTENTION: Final = frozenset({RunState.PAUSED, RunState.FAILED})
+TERMINAL: Final = frozenset({RunState.COMPLETED, RunState.CANCELED})
+OPEN: Final = LIVE | ATTENTION
+"""States in which a run holds its identity."""
+
+VERBS: Final[dict[str, frozenset[RunState]]] = {
+    "pause": LIVE | {RunState.PAUSED},
+    "resume": ATTENTION | LIVE,
+    "skip": OPEN,
+    "cancel": OPEN,
+    "reschedule": frozenset({RunState.WAITING, RunState.READY, RunState.AWAITING}),
+    "signal": OPEN,
+    "wake": OPEN,
+}
+"""The states in which each outside command works; elsewhere it raises ``InvalidTransition``."""
+
+
+class ExecutionState(StrEnum):
+    """Where one attempt at one step stands."""
+
+    SCHEDULED = "scheduled"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    SKIPPED = "skipped"
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    SUCCESS = "success"
+    RETRIED = "retried"
+    CONTINUED = "continued"
+    SKIPPED = "skipped"
+    CANCELED = "canceled"
+    FAILED = "failed"
+    PAUSED = "paused"
+    LOST = "lost"
+    TIMED_OUT = "timed_out"
+
+
+class Kind(StrEnum):
+    """What a journal row records."""
+
+    STEP = "step"
+    TIMER = "timer"
+    SIGNAL = "signal"
+    GATE = "gate"
+    CONTEXT = "context"
+    RECOVERY = "recovery"
+    COMMAND = "command"
+    """A person's act on the run, such as ``resume``: it ends the count of attempts."""
+
+
+class Reason(StrEnum):
+    """Why a run is where it is, where the state alone does not say it."""
+
+    TIMER = "timer"
+    RETRY = "retry"
+    SIGNAL = "signal"
+    GATE = "gate"
+    PREDECESSOR = "predecessor"
+    RECOVERING = "recovering"
+    WORKER_LOST = "worker_lost"
+    UNKNOWN_WORKFLOW = "unknown_workflow"
+    UNKNOWN_STEP = "unknown_step"
+    NEWER_VERSION = "newer_version"
+    UNDECODABLE = "undecodable"
+    HERO_GONE = "hero_gone"
+    STEP_FAILED = "step_failed"
+    INTERRUPTED = "interrupted"
