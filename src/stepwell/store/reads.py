@@ -187,8 +187,8 @@ _SETTLED: Final[ColumnElement[bool]] = next(
 )
 """The condition of the index over runs that are stopped or over, word for word: SQLite compares the words."""
 
-_FEW: Final = ATTENTION | {RunState.RUNNING}
-"""States that few runs are in at any time."""
+_FEW: Final = ATTENTION | {RunState.READY, RunState.RUNNING}
+"""States that few runs are in at any time, next to all that are parked or over."""
 
 _MARKED: Final = {
     RunState.READY.value: runs.c.lane.is_not(None),
