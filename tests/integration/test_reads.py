@@ -80,7 +80,7 @@ def test_a_row_class_shows_every_column(table: Table, cls: type[Any]) -> None:
 
 
 def test_a_run_comes_back_as_it_was_stored(connection: Connection) -> None:
-    """Law: ids come back as UUIDs, instants as aware UTC to the microsecond, text as it was, on every database."""
+    """Law: ids come back as UUIDs, instants as aware UTC to the microsecond, text as it was, everywhere."""
     stored = full_row(RunRow, active_key="a" * 64, definition="d" * 64, state="running")
     connection.execute(insert(runs), as_values(stored))
     found = reads.find_run(connection, stored.id)
@@ -96,7 +96,7 @@ def test_an_unknown_id_is_no_run(connection: Connection) -> None:
 
 
 def test_an_identity_is_found_while_it_is_held(connection: Connection) -> None:
-    """Law: an identity leads to the run that holds it, of that workflow only, and to nothing once it is free."""
+    """Law: an identity leads to the run that holds it, of that workflow only, and to nothing once free."""
     holder = add_run(connection, active_key="a" * 64)
     add_run(connection, workflow="Other", active_key="a" * 64)
     add_run(connection, state="completed", active_key=None)
@@ -174,7 +174,7 @@ def test_ids_choose_among_runs(connection: Connection, zoo: dict[str, UUID]) -> 
 
 @pytest.mark.parametrize("state", ["failed", "completed"])
 def test_lists_are_cut_in_order_of_creation(connection: Connection, state: str) -> None:
-    """Law: newest first by default; limit and offset cut that order, for states of few and of many runs alike."""
+    """Law: newest first by default; limit and offset cut that order, for states of few and of many runs."""
     ids = [add_run(connection, state=state) for _ in range(5)]
     wanted = RunFilter(states={state})
 
@@ -198,7 +198,7 @@ def test_pages_of_ids_end(connection: Connection) -> None:
 
 
 def test_a_history_is_in_its_order(connection: Connection) -> None:
-    """Law: a run's own journal, by position however it was written, with what was superseded and all its columns."""
+    """Law: a run's own journal by position, however it was written, whole and with what was superseded."""
     run_id, other = add_run(connection), add_run(connection)
     last = full_row(ExecutionRow, run_id=run_id, position=10, args_digest="c" * 64)
     connection.execute(insert(executions), as_values(last))
@@ -245,8 +245,8 @@ def test_queue_depths_count_what_waits_for_a_worker(connection: Connection) -> N
 def index_used(connection: Connection) -> Callable[..., str]:
     """Ask a question and say how SQLite finds the answer.
 
-    It shows on empty tables whether a question implies the condition of a partial index: SQLite compares the words
-    of the two conditions, where others prove it and then go by the size of the tables.
+    It shows on empty tables whether a question implies the condition of a partial index: SQLite compares the
+    words of the two conditions, where others prove it and then go by the size of the tables.
     """
     if connection.dialect.name != "sqlite":
         pytest.skip("this database's planner goes by the size of the tables")

@@ -1,8 +1,8 @@
 """Questions about runs that change nothing: what the run handle, queries and the command line look at.
 
-Every function takes an open connection first. Conditions are written so that the indexes of ``schema`` can serve
-them: those are partial where the database can, and a planner uses a partial index only where the question visibly
-implies the index's own condition.
+Every function takes an open connection first. Conditions are written so that the indexes of ``schema`` can
+serve them: those are partial where the database can, and a planner uses a partial index only where the question
+visibly implies the index's own condition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs are meant. Every field that is not None narrows the choice; an empty collection matches nothing.
+    """Which runs are meant.
+
+    Every field that is not None narrows the choice; an empty collection matches nothing.
 
     Attributes:
         ids: These runs only.
@@ -53,8 +55,8 @@ class RunFilter:
         step: Runs that stand at this step.
         digest: Runs that hold the identity with this digest.
         key: Runs started with this key, finished ones included. No index serves it: combine it with others.
-        changed_before: Runs whose state has not changed since this instant. Finishing a step and moving on to the
-            next one at once is no change of state.
+        changed_before: Runs whose state has not changed since this instant. Finishing a step and going on with
+            the next one at once is no change of state.
     """
 
     ids: Collection[UUID] | None = None
@@ -129,7 +131,7 @@ def run_ids(connection: Connection, wanted: RunFilter, limit: int, after: UUID |
         connection: An open connection.
         wanted: Which runs.
         limit: At most so many.
-        after: The last id of the page before. Paging by it ends even if nothing can be done about some of the runs.
+        after: The last id of the page before. Paging by it ends, whatever can be done about the runs.
     """
     question = _narrowed(select(runs.c.id), wanted).order_by(_by_creation(wanted, Order.OLDEST)).limit(limit)
     if after is not None:
@@ -155,8 +157,8 @@ def queue_depths(connection: Connection) -> list[QueueDepth]:
 def _by_creation(wanted: RunFilter, order: Order) -> ColumnElement[Any]:
     key: ColumnElement[Any] = runs.c.id
     if wanted.states is not None and _FEW.issuperset(wanted.states):
-        # Asked for a few among millions in the order of the primary key, planners like to walk that key through
-        # all the finished ones. They cannot walk an expression, so they take the index of the condition and sort.
+        # Asked for a few among millions in the order of the primary key, planners like to walk that key
+        # through all the finished ones. They cannot walk an expression: they take the condition's index and sort.
         key = func.coalesce(key, key)
     return key.desc() if order is Order.NEWEST else key.asc()
 

@@ -1,7 +1,7 @@
 """Rows of the three tables as plain values, for everything that looks at runs.
 
-Nothing is decoded here: JSON stays text and states stay strings, so a row that this version of the code cannot
-understand is still a row, and never breaks the list that it stands in.
+Nothing is decoded here: JSON stays text and states stay strings, so a row that this version of the code
+cannot understand is still a row, and never breaks the list that it stands in.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ class QueueDepth:
 
 
 class RowShape(Generic[R]):
-    """The columns to select (or to return from an UPDATE) for a row class, and the way from a row to its value.
+    """The columns to select for a row class, or to return from an UPDATE, and the way from a row to its value.
 
-    Columns are taken by name and kept in the order of the class's fields, so that making a value is one call with
-    positional arguments: no lookup by name for each cell.
+    Columns are taken by name and kept in the order of the class's fields, so that making a value is one call
+    with positional arguments: no lookup by name for each cell.
 
     Attributes:
         columns: What to pass to ``select()`` or ``returning()``.
