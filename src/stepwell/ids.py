@@ -19,7 +19,7 @@ def new_run_id() -> UUID:
     The 12 bits after the milliseconds hold the fraction of the millisecond (method 3 of RFC 9562 §6.2);
     a clock that stands still or goes back counts on from the last value.
     """
-    global _last
+    global _last  # noqa: PLW0603 - the one clock that all ids of this process are ordered by
     nanoseconds = time.time_ns()
     stamp = (nanoseconds // 1_000_000 << 12) | (nanoseconds % 1_000_000 * 4096 // 1_000_000)
     with _lock:

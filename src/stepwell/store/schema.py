@@ -1,8 +1,8 @@
 """The three tables. Which index serves which question is said beside it.
 
-A run can be found through one of three nullable columns, each set only in the state that needs it: ``lane`` while
-``ready``, ``wake_at`` while parked until an instant, ``lease_expires_at`` while ``running``. So every hot index
-stays as small as the work at hand; where the database can, the index itself is partial.
+A run can be found through one of three nullable columns, each set only in the state that needs it: ``lane``
+while ``ready``, ``wake_at`` while parked until an instant, ``lease_expires_at`` while ``running``.
+So every hot index stays as small as the work at hand; where the database can, the index itself is partial.
 
 There are no foreign keys to ``runs``: on MariaDB each insert would share-lock the run and stop its worker.
 """
@@ -22,7 +22,9 @@ __all__ = ["executions", "metadata", "runs", "signals"]
 metadata: Final = MetaData()
 
 _INNODB: Final[dict[str, Any]] = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
-_LONG_TEXT: Final = Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
+_LONG_TEXT: Final = Text().with_variant(
+    mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
+)
 
 runs: Final = Table(
     "stepwell_runs",

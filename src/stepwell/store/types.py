@@ -1,7 +1,7 @@
 """Column types that mean the same on every database, and under Django's connections.
 
-Instants are BIGINT microseconds and JSON is text: the declared types DATETIME, TIMESTAMP and JSONB are converted
-by some drivers and frameworks on the way, these are not.
+Instants are BIGINT microseconds and JSON is text: the declared types DATETIME, TIMESTAMP and JSONB are
+converted by some drivers and frameworks on the way, these are not.
 """
 
 from __future__ import annotations

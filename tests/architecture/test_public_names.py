@@ -1,0 +1,17 @@
+"""What ``import stepwell`` offers is a promise: it changes on purpose only."""
+
+from __future__ import annotations
+
+import stepwell
+
+PUBLIC_NAMES: list[str] = []
+
+
+def test_public_names_are_these() -> None:
+    """A name is added or taken away together with this list and a line in the changelog."""
+    assert sorted(stepwell.__all__) == sorted(PUBLIC_NAMES)
+
+
+def test_public_names_exist() -> None:
+    """``from stepwell import *`` works."""
+    assert [name for name in stepwell.__all__ if not hasattr(stepwell, name)] == []
