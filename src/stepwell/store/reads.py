@@ -1,8 +1,8 @@
 """Questions about runs that change nothing: what the run handle, queries and the command line look at.
 
 Every function takes an open connection first. Conditions are written so that the indexes of ``schema`` can
-serve them: those are partial where the database can, and a planner uses a partial index only where the question
-visibly implies the index's own condition.
+serve them: those are partial where the database can, and a planner uses a partial index only where the
+question visibly implies the index's own condition.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class RunFilter:
         step: Runs that stand at this step.
         digest: Runs that hold the identity with this digest.
         key: Runs started with this key, finished ones included. No index serves it: combine it with others.
-        changed_before: Runs whose state has not changed since this instant. Finishing a step and going on with
-            the next one at once is no change of state.
+        changed_before: Runs whose state has not changed since this instant. Finishing a step and going on
+            with the next one at once is no change of state.
     """
 
     ids: Collection[UUID] | None = None
@@ -158,7 +158,7 @@ def _by_creation(wanted: RunFilter, order: Order) -> ColumnElement[Any]:
     key: ColumnElement[Any] = runs.c.id
     if wanted.states is not None and _FEW.issuperset(wanted.states):
         # Asked for a few among millions in the order of the primary key, planners like to walk that key
-        # through all the finished ones. They cannot walk an expression: they take the condition's index and sort.
+        # through all the finished ones. An expression they cannot walk: they take the other index, and sort.
         key = func.coalesce(key, key)
     return key.desc() if order is Order.NEWEST else key.asc()
 

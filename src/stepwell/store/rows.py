@@ -120,7 +120,7 @@ class QueueDepth:
 
 
 class RowShape(Generic[R]):
-    """The columns to select for a row class, or to return from an UPDATE, and the way from a row to its value.
+    """The columns to select for a row class, or to return from an UPDATE, and the way back to a value.
 
     Columns are taken by name and kept in the order of the class's fields, so that making a value is one call
     with positional arguments: no lookup by name for each cell.
