@@ -1,0 +1,269 @@
+"""The database as the engine uses it: transactions of the right kind, group commits, and the database's time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.pool import StaticPool
+
+from stepwell.clock import Clock, SystemClock
+from stepwell.entries import JournalEntry, Verdict
+from stepwell.errors import StoreError
+from stepwell.store.dialects import DatabaseOptions, Dialect, dialect_named
+from stepwell.store.gate import WriteGate, gate_for
+from stepwell.store.group_commit import GroupCommit
+
+__all__ = ["AnswerLost", "Database", "open_database"]
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_MOST_RETRIES: Final = 10
+_MOST_CONNECTIONS: Final = 64
+
+
+class AnswerLost(Exception):
+    """The connection broke: nobody knows whether the write was done."""
+
+
+class _Alone(Exception):
+    """The group's statement failed: each entry is to be written by itself, by its own thread."""
+
+
+def open_database(target: str | URL | Engine, options: DatabaseOptions, clock: Clock) -> Database:
+    """A database from a URL, or beside an application's engine (same server, connections of our own).
+
+    Raises:
+        UnsupportedDatabase: Stepwell has no dialect for it.
+        StoreError: The URL cannot be read, or its driver is not installed.
+    """
+    if isinstance(target, Engine):
+        dialect = dialect_named(target.dialect.name, options)
+        # Own connections, made the application's way: limits that we set must not reach the application's.
+        pool = target.pool if isinstance(target.pool, StaticPool) else target.pool.recreate()
+        engine = create_engine(target.url, pool=pool, **_engine_arguments(dialect))
+        return Database(engine, dialect, clock)
+    try:
+        url = make_url(target)
+    except Exception as error:
+        raise StoreError(f"{target!r} is no database URL; write one such as sqlite:///app.db") from error
+    dialect = dialect_named(url.get_backend_name(), options)
+    return Database(_make_engine(_with_driver(url), dialect), dialect, clock)
+
+
+def _with_driver(url: URL) -> URL:
+    """The driver that Stepwell's extras install, where the URL names none."""
+    drivers = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+    return url.set(drivername=drivers.get(url.drivername, url.drivername))
+
+
+def _engine_arguments(dialect: Dialect) -> dict[str, Any]:
+    return {} if dialect.isolation_level is None else {"isolation_level": dialect.isolation_level}
+
+
+def _make_engine(url: URL, dialect: Dialect) -> Engine:
+    arguments: dict[str, Any] = {"connect_args": dialect.connect_arguments(url), **_engine_arguments(dialect)}
+    if dialect.name == "sqlite" and url.database in (None, "", ":memory:"):
+        arguments["poolclass"] = StaticPool
+    else:
+        arguments.update(pool_size=8, max_overflow=_MOST_CONNECTIONS, pool_timeout=60)
+    try:
+        return create_engine(url, **arguments)
+    except ImportError as error:
+        raise StoreError(
+            f"the driver for {url.drivername} is not installed ({error.name}). "
+            f"Run: pip install 'stepwell[{'postgres' if 'postgres' in url.drivername else 'mariadb'}]'"
+        ) from error
+
+
+class Database:
+    """Transactions on the database that holds the runs.
+
+    Args:
+        engine: An engine of Stepwell's own.
+        dialect: What is particular about the product.
+        clock: Judges time; a SystemClock is kept at the database's time.
+    """
+
+    def __init__(self, engine: Engine, dialect: Dialect, clock: Clock) -> None:
+        self.engine = engine
+        self.dialect = dialect
+        self.clock = clock
+        event.listen(engine, "connect", lambda connection, _record: dialect.prepare_connection(connection))
+        dialect.configure(engine)
+        self._reader = engine.execution_options(sqlite_begin="DEFERRED") if dialect.has_one_writer else engine
+        self._gate: WriteGate | None = gate_for(_file_of(engine.url)) if dialect.has_one_writer else None
+        self._group = GroupCommit(self._commit_group)
+        self._hot: Connection | None = None
+        self._hot_lock = threading.Lock()
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def begin(self, *, urgent: bool = False) -> Iterator[Connection]:
+        """A write transaction that commits at the end of the block.
+
+        Args:
+            urgent: Go ahead of steps at the write gate (renewals of leases).
+        """
+        if self._gate is None:
+            with self.engine.begin() as connection:
+                yield connection
+            return
+        with self._gate.held(urgent=urgent), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A short read transaction; on SQLite it does not queue behind writers."""
+        with self._reader.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def step(self) -> Iterator[Connection]:
+        """A step's own connection; the caller begins and ends its transaction. On SQLite it holds the write gate."""
+        if self._gate is None:
+            with self.engine.connect() as connection:
+                yield connection
+            return
+        with self._gate.held(), self.engine.connect() as connection:
+            yield connection
+
+    def reading(self) -> Connection:
+        """A connection for reads that the caller closes."""
+        return self._reader.connect()
+
+    def retrying(self, work: Callable[[Connection], T], *, urgent: bool = False) -> T:
+        """Do ``work`` in a transaction of its own, again when the database rolled it back for its own reasons.
+
+        Raises:
+            AnswerLost: The connection broke; the caller decides whether repeating is harmless.
+        """
+        for attempt in range(_MOST_RETRIES):
+            try:
+                with self.begin(urgent=urgent) as connection:
+                    return work(connection)
+            except DBAPIError as error:
+                if not self.dialect.is_retryable(error) or attempt == _MOST_RETRIES - 1:
+                    raise self._translated(error) from error
+                time.sleep(0.01 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def repeating(self, work: Callable[[Connection], T], *, urgent: bool = False) -> T:
+        """Like :meth:`retrying` for work that may harmlessly be done twice: a broken connection is made anew once."""
+        try:
+            return self.retrying(work, urgent=urgent)
+        except AnswerLost:
+            return self.retrying(work, urgent=urgent)
+
+    def _translated(self, error: DBAPIError) -> Exception:
+        if self.is_connection_error(error):
+            return AnswerLost(str(error.orig))
+        return error
+
+    def is_connection_error(self, error: BaseException) -> bool:
+        """Whether the database could not be reached, or the connection broke on the way."""
+        if isinstance(error, AnswerLost):
+            return True
+        if not isinstance(error, DBAPIError) or self.dialect.has_one_writer:
+            return False
+        if self.dialect.is_answer_lost(error):
+            return True
+        # A refused connection is an OperationalError without a statement.
+        return isinstance(error, OperationalError | InterfaceError) and error.statement is None
+
+    # -- the journal --------------------------------------------------------------------------------------------
+
+    def write(self, entry: JournalEntry) -> Verdict:
+        """Write one entry durably, in a commit shared with other threads where the database gains by it.
+
+        Raises:
+            AnswerLost: The connection broke; the entry may have been written.
+        """
+        if not self.dialect.groups_commits:
+            return self._write_alone(entry)
+        try:
+            return self._group.write(entry)
+        except _Alone:
+            return self._write_alone(entry)
+        except DBAPIError as error:
+            raise self._translated(error) from error
+
+    def _write_alone(self, entry: JournalEntry) -> Verdict:
+        return self.retrying(lambda connection: self.dialect.apply(connection, (entry,))[0])
+
+    def _commit_group(self, entries: Sequence[JournalEntry]) -> Sequence[Verdict | BaseException]:
+        try:
+            if self._gate is not None:
+                with self.begin() as connection:
+                    return self.dialect.apply(connection, entries)
+            return self.dialect.apply(self._hot_connection(), entries)
+        except DBAPIError as error:
+            self._drop_hot_connection()
+            if self.is_connection_error(error):
+                return [AnswerLost(str(error.orig))] * len(entries)
+            return [_Alone()] * len(entries)
+
+    def _hot_connection(self) -> Connection:
+        """The one autocommit connection of the group's leader: no checkout, no BEGIN, no COMMIT on the wire."""
+        with self._hot_lock:
+            if self._hot is None:
+                hot = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                self.dialect.prepare_hot_connection(hot)
+                self._hot = hot
+            return self._hot
+
+    def _drop_hot_connection(self) -> None:
+        with self._hot_lock:
+            hot, self._hot = self._hot, None
+        if hot is not None:
+            hot.invalidate()
+            hot.close()
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def measure_time(self) -> float:
+        """Set the clock to the database's time: the midpoint of the quickest of three round trips.
+
+        Returns:
+            The jump in seconds; 0.0 when the clock is not ours to set.
+        """
+        clock = self.clock
+        if not isinstance(clock, SystemClock):
+            return 0.0
+        best: tuple[float, float, float] | None = None
+        with self.read() as connection:
+            for _ in range(3):
+                sent = clock.monotonic()
+                answer = self.dialect.epoch_seconds(connection)
+                received = clock.monotonic()
+                if best is None or received - sent < best[0]:
+                    best = (received - sent, answer, (sent + received) / 2)
+        if best is None:
+            return 0.0
+        return clock.anchor(best[1], best[2])
+
+    def check_server(self) -> None:
+        """Raise UnsupportedDatabase if the server cannot keep the promises."""
+        with self.read() as connection:
+            self.dialect.check_server(connection)
+
+    def close(self) -> None:
+        """Give all connections back."""
+        with self._hot_lock:
+            hot, self._hot = self._hot, None
+        if hot is not None:
+            hot.close()
+        self.engine.dispose()
+
+
+def _file_of(url: URL) -> str:
+    name = url.database
+    return f":memory:{id(url)}" if name in (None, "", ":memory:") else os.path.realpath(str(name))

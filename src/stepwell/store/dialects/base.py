@@ -1,0 +1,103 @@
+"""What differs between the databases, behind one face."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from stepwell.entries import JournalEntry, Verdict
+from stepwell.store.schema import executions
+
+__all__ = ["EXECUTION_COLUMNS", "UNFINISHED", "DatabaseOptions", "Dialect"]
+
+EXECUTION_COLUMNS: Final = tuple(column.name for column in executions.columns)
+UNFINISHED: Final = "('scheduled', 'in_progress')"
+"""Rows that a later entry of the same position finishes; a finished row is never overwritten."""
+
+
+class DatabaseOptions:
+    """Limits that Stepwell sets on the connections that it makes itself.
+
+    Args:
+        session_idle_limit: Seconds after which the server ends a transaction that does nothing.
+        lock_limit: Seconds that a statement of the engine's own waits for a row.
+        lease_seconds: Length of a lease; a dead peer must be noticed within it.
+    """
+
+    __slots__ = ("lease_seconds", "lock_limit", "session_idle_limit")
+
+    def __init__(
+        self, session_idle_limit: float = 60.0, lock_limit: float = 5.0, lease_seconds: float = 30.0
+    ) -> None:
+        self.session_idle_limit = session_idle_limit
+        self.lock_limit = lock_limit
+        self.lease_seconds = lease_seconds
+
+
+class Dialect(ABC):
+    """One database product: how to connect, what it can, and the statements that are its own."""
+
+    name: ClassVar[str]
+    updates_return_rows: ClassVar[bool] = True
+    """UPDATE … RETURNING exists."""
+    skips_locked_rows: ClassVar[bool] = True
+    """FOR UPDATE SKIP LOCKED exists (and is needed: there are row locks)."""
+    groups_commits: ClassVar[bool] = True
+    """Entries of several threads are written in one commit."""
+    notifies: ClassVar[bool] = False
+    """The database can wake a listener."""
+    has_one_writer: ClassVar[bool] = False
+    """One write transaction at a time in the whole database: writers queue in the write gate."""
+    isolation_level: ClassVar[str | None] = "READ COMMITTED"
+
+    def __init__(self, options: DatabaseOptions) -> None:
+        self.options = options
+
+    def connect_arguments(self, url: URL) -> dict[str, Any]:
+        """Arguments for the driver's ``connect`` on engines that Stepwell makes from a URL."""
+        return {}
+
+    @abstractmethod
+    def prepare_connection(self, dbapi_connection: Any) -> None:
+        """Set limits on a new connection of the engine's own."""
+
+    def configure(self, engine: Engine) -> None:
+        """Attach further listeners to an engine of Stepwell's own."""
+
+    @abstractmethod
+    def check_server(self, connection: Connection) -> None:
+        """Raise UnsupportedDatabase for a version or table type that cannot keep the promises."""
+
+    @abstractmethod
+    def epoch_seconds(self, connection: Connection) -> float:
+        """The database's own time."""
+
+    @abstractmethod
+    def apply(self, connection: Connection, entries: Sequence[JournalEntry]) -> list[Verdict]:
+        """Write entries, each under its own guard, in the transaction of ``connection``; no run twice."""
+
+    @abstractmethod
+    def insert_runs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
+        """Insert rows whose identity is free (and whose id is new); answer the ids that were inserted."""
+
+    def prepare_hot_connection(self, connection: Connection) -> None:
+        """Tune the connection that writes groups of journal entries."""
+
+    def begin_step(self, connection: Connection) -> None:
+        """A step's own transaction begins: the user's statements may wait for locks as long as they like."""
+
+    def end_step(self, connection: Connection) -> None:
+        """The step's guard follows: an engine's statement again."""
+
+    def is_retryable(self, error: DBAPIError) -> bool:
+        """Whether the database rolled back for a reason of its own (deadlock, serialization, lock limit)."""
+        return False
+
+    def is_answer_lost(self, error: DBAPIError) -> bool:
+        """Whether the connection broke, so that nobody knows what became of the statement."""
+        return bool(error.connection_invalidated)

@@ -1,0 +1,224 @@
+"""PostgreSQL through psycopg 3: a group of journal entries is one statement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+from sqlalchemy import URL, Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from stepwell.clock import to_micros
+from stepwell.entries import Execution, JournalEntry, Verdict
+from stepwell.errors import UnsupportedDatabase
+from stepwell.states import TERMINAL, RunState
+from stepwell.store.dialects.base import EXECUTION_COLUMNS, UNFINISHED, Dialect
+
+__all__ = ["PostgreSQLDialect"]
+
+_KEPT: Final = ("run_id", "position", "name", "kind", "key")
+_COLUMNS: Final = ", ".join(EXECUTION_COLUMNS)
+_FINISH: Final = ", ".join(f"{name} = excluded.{name}" for name in EXECUTION_COLUMNS if name not in _KEPT)
+
+# An UPDATE that gives an indexed column the value it has is still HOT, so that steps and settlements share one
+# statement. Each row is fenced by its own token; the answer names the accepted ones, the others wrote nothing.
+_APPLY: Final = f"""
+WITH entry AS (
+    SELECT * FROM json_to_recordset(CAST(%s AS json)) AS _(
+        run_id uuid, token uuid, at bigint, current_step text, context text, progress boolean, settles boolean,
+        state text, reason text, queue text, priority int, ready boolean, over boolean, due_at bigint,
+        wake_at bigint, result text, error_class text, error_message text, frees boolean, answers boolean,
+        details text, seen int)
+), accepted AS (
+    UPDATE stepwell_runs run SET
+        current_step = entry.current_step,
+        context = COALESCE(entry.context, run.context),
+        recoveries = CASE WHEN entry.progress THEN 0 ELSE run.recoveries END,
+        state = CASE WHEN entry.settles THEN entry.state ELSE run.state END,
+        reason = CASE WHEN entry.settles THEN entry.reason ELSE run.reason END,
+        queue = COALESCE(entry.queue, run.queue),
+        priority = COALESCE(entry.priority, run.priority),
+        lane = CASE WHEN entry.ready THEN COALESCE(entry.queue, run.queue) WHEN NOT entry.settles THEN run.lane END,
+        due_at = CASE WHEN entry.settles THEN entry.due_at ELSE run.due_at END,
+        wake_at = CASE WHEN entry.settles THEN entry.wake_at ELSE run.wake_at END,
+        result = COALESCE(entry.result, run.result),
+        error_class = CASE WHEN entry.settles THEN entry.error_class ELSE run.error_class END,
+        error_message = CASE WHEN entry.settles THEN entry.error_message ELSE run.error_message END,
+        active_key = CASE WHEN entry.frees THEN NULL ELSE run.active_key END,
+        open_branch = CASE WHEN entry.over THEN NULL ELSE run.open_branch END,
+        stop_request = CASE WHEN entry.answers THEN NULL ELSE run.stop_request END,
+        details = COALESCE(entry.details, run.details),
+        changed_at = CASE WHEN entry.settles THEN entry.at ELSE run.changed_at END,
+        finished_at = CASE WHEN entry.over THEN entry.at ELSE run.finished_at END,
+        lease_expires_at = CASE WHEN entry.settles THEN NULL ELSE run.lease_expires_at END,
+        lease_token = CASE WHEN entry.settles THEN NULL ELSE run.lease_token END,
+        lease_owner = CASE WHEN entry.settles THEN NULL ELSE run.lease_owner END
+    FROM entry
+    WHERE run.id = entry.run_id AND run.lease_token = entry.token AND run.state = 'running'
+      AND (entry.seen IS NULL OR run.wakeups = entry.seen)
+    RETURNING run.id, run.wakeups, run.stop_request
+), recorded AS (
+    INSERT INTO stepwell_step_executions AS known ({_COLUMNS})
+    SELECT {", ".join(f"_.{name}" for name in EXECUTION_COLUMNS)}
+    FROM json_populate_recordset(CAST(NULL AS stepwell_step_executions), CAST(%s AS json)) AS _
+    JOIN accepted ON accepted.id = _.run_id
+    ON CONFLICT (run_id, position) DO UPDATE SET {_FINISH} WHERE known.state IN {UNFINISHED}
+)
+SELECT id, wakeups, stop_request FROM accepted"""
+
+_RETRYABLE: Final = frozenset({"40001", "40P01", "55P03"})  # serialization, deadlock, lock not available
+
+
+class PostgreSQLDialect(Dialect):
+    """PostgreSQL from 13."""
+
+    name: ClassVar[str] = "postgresql"
+    notifies: ClassVar[bool] = True
+
+    def connect_arguments(self, url: URL) -> dict[str, Any]:
+        lease = self.options.lease_seconds
+        # A peer that died without a word must be noticed within one lease, not after two hours.
+        quiet = max(1, round(lease / 3))
+        wanted = {
+            "keepalives": 1,
+            "keepalives_idle": quiet,
+            "keepalives_interval": max(1, quiet // 3),
+            "keepalives_count": 3,
+            "tcp_user_timeout": round(lease * 1000),
+            "connect_timeout": 10,
+            "application_name": "stepwell",
+        }
+        return {name: value for name, value in wanted.items() if name not in url.query}
+
+    def prepare_connection(self, dbapi_connection: Any) -> None:
+        idle = round(self.options.session_idle_limit * 1000)
+        lock = round(self.options.lock_limit * 1000)
+        was_autocommit, dbapi_connection.autocommit = dbapi_connection.autocommit, True
+        with dbapi_connection.cursor() as cursor:
+            cursor.execute(
+                f"SET idle_in_transaction_session_timeout = {idle}; SET lock_timeout = {lock}; "
+                "SET default_transaction_isolation = 'read committed'; SET TIME ZONE 'UTC'; SET jit = off"
+            )
+        dbapi_connection.autocommit = was_autocommit
+
+    def check_server(self, connection: Connection) -> None:
+        version = connection.execute(text("SHOW server_version_num")).scalar_one()
+        if int(version) < 130_000:
+            raise UnsupportedDatabase(f"Stepwell needs PostgreSQL 13 or later; this server is {version}.")
+
+    def epoch_seconds(self, connection: Connection) -> float:
+        return float(connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
+
+    def apply(self, connection: Connection, entries: Sequence[JournalEntry]) -> list[Verdict]:
+        rows = [_execution_json(entry, row) for entry in entries for row in entry.executions]
+        values = (json.dumps([_entry_json(entry) for entry in entries]), json.dumps(rows))
+        answers = {row[0]: row for row in connection.exec_driver_sql(_APPLY, values)}
+        refused = Verdict(accepted=False)
+        return [
+            Verdict(True, answer[1], answer[2]) if (answer := answers.get(entry.run_id)) else refused
+            for entry in entries
+        ]
+
+    def insert_runs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
+        names = ", ".join(rows[0])
+        sql = (
+            f"INSERT INTO stepwell_runs ({names}) SELECT {names} "
+            "FROM json_populate_recordset(CAST(NULL AS stepwell_runs), CAST(%s AS json)) "
+            "ON CONFLICT DO NOTHING RETURNING id"
+        )
+        values = json.dumps([{name: _json_value(value) for name, value in row.items()} for row in rows])
+        return {row[0] for row in connection.exec_driver_sql(sql, (values,))}
+
+    def prepare_hot_connection(self, connection: Connection) -> None:
+        # The planner takes a JSON set for a hundred rows and might scan the table for them.
+        connection.exec_driver_sql("SET enable_seqscan = off")
+        connection.exec_driver_sql("SET enable_hashjoin = off")
+        connection.exec_driver_sql("SET enable_mergejoin = off")
+
+    def begin_step(self, connection: Connection) -> None:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+
+    def end_step(self, connection: Connection) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(self.options.lock_limit * 1000)}")
+
+    def is_retryable(self, error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlstate", None) in _RETRYABLE
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return to_micros(value)
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _entry_json(entry: JournalEntry) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "run_id": str(entry.run_id),
+        "token": str(entry.token),
+        "at": to_micros(entry.at),
+        "current_step": entry.current_step,
+        "context": entry.context,
+        "progress": bool(entry.executions),
+        "settles": False,
+    }
+    settlement = entry.settlement
+    if settlement is not None:
+        values.update(
+            settles=True,
+            state=settlement.state,
+            reason=settlement.reason,
+            queue=settlement.queue,
+            priority=settlement.priority,
+            ready=settlement.state is RunState.READY,
+            over=settlement.state in TERMINAL,
+            due_at=_json_value(settlement.due_at),
+            wake_at=_json_value(settlement.wake_at),
+            result=settlement.result,
+            error_class=settlement.error_class,
+            error_message=settlement.error_message,
+            frees=settlement.frees_identity,
+            answers=settlement.answers_request,
+            details=settlement.details,
+            seen=settlement.seen_wakeups,
+        )
+    return values
+
+
+def _execution_json(entry: JournalEntry, row: Execution) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "run_id": str(entry.run_id),
+        "position": row.position,
+        "name": row.name,
+        "kind": row.kind,
+        "attempt": row.attempt,
+        "state": row.state,
+        "outcome": row.outcome,
+        "worker": entry.worker,
+    }
+    for name in _OPTIONAL:
+        value = getattr(row, name)
+        if value is not None:
+            values[name] = value
+    for name in _INSTANTS:
+        value = getattr(row, name)
+        if value is not None:
+            values[name] = to_micros(value)
+    return values
+
+
+_INSTANTS: Final = ("scheduled_for", "started_at", "finished_at")
+_OPTIONAL: Final = (
+    "key",
+    "args_digest",
+    "result",
+    "context_delta",
+    "cursor",
+    "continues_from",
+    "error_class",
+    "error_message",
+    "traceback",
+    "details",
+)
