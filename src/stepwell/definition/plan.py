@@ -1,0 +1,196 @@
+"""What an author's class says, as plain values: the steps in their order, each with its options.
+
+A plan is made once, when the class is created. It is all that a driver, a graph or a dashboard needs to know
+about a class; nothing in it refers to a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from stepwell.policies import Policy
+
+__all__ = ["Condition", "MethodCall", "Plan", "StepKind", "StepSpec"]
+
+
+class StepKind(StrEnum):
+    """What a name in the plan stands for."""
+
+    STEP = "step"
+    REMOVED = "removed"
+    """A gravestone: the step is gone, runs parked on it go on with the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCall:
+    """An option that was given as a method's name: called with the workflow, it calls that method.
+
+    Attributes:
+        name: The method.
+    """
+
+    name: str
+
+    def __call__(self, workflow: Any) -> Any:
+        return getattr(workflow, self.name)()
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    """One step and everything its author said about it.
+
+    Attributes:
+        name: Unique in its plan.
+        function: The plain function; called with the workflow as its first argument.
+        kind: A step, or the gravestone of one.
+        wait: How long after the previous step's completion it becomes due; None means at once.
+        wait_until: The instant at which it becomes due, or what computes it from the workflow.
+        skip_if: Called with the workflow before each attempt; a true answer skips the step.
+        on_exception: The step's own policies, in the author's order.
+        key_by: What tells repeated calls of this step apart in ``run()``.
+        timeout: How long its body may run; None means as long as it likes.
+        queue: The queue to run it in; None means the run's own.
+        priority: 0 is the most urgent; None means the run's own.
+        isolated: The step gets a claim of its own.
+        is_async: The function is a coroutine function.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    kind: StepKind = StepKind.STEP
+    wait: timedelta | None = None
+    wait_until: datetime | Callable[[Any], datetime] | None = None
+    skip_if: Callable[[Any], object] | None = None
+    on_exception: tuple[Policy, ...] = ()
+    key_by: str | tuple[str, ...] | Callable[..., object] | None = None
+    timeout: timedelta | None = None
+    queue: str | None = None
+    priority: int | None = None
+    isolated: bool = False
+    is_async: bool = False
+
+    @property
+    def is_removed(self) -> bool:
+        """The step is a gravestone."""
+        return self.kind is StepKind.REMOVED
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A ``@cancel_if`` method: looked at before each step; a true answer cancels the run.
+
+    Attributes:
+        name: The method's name.
+        function: The plain function; called with the workflow.
+    """
+
+    name: str
+    function: Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The road ahead of a workflow, as far as its class tells.
+
+    Attributes:
+        workflow: The workflow's stable name.
+        steps: In the order in which they run; gravestones keep their place.
+        cancel_conditions: Base classes' first.
+        policies: The class's policies, base classes' first: later ones win.
+        is_procedural: The class has ``run()``, which decides the order.
+        fingerprint: SHA-256 hex of the names and options; the same in every process that has the same code.
+    """
+
+    workflow: str
+    steps: tuple[StepSpec, ...] = ()
+    cancel_conditions: tuple[Condition, ...] = ()
+    policies: tuple[Policy, ...] = ()
+    is_procedural: bool = False
+    fingerprint: str = ""
+    _positions: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_positions", {spec.name: at for at, spec in enumerate(self.steps)})
+        if not self.fingerprint:
+            object.__setattr__(self, "fingerprint", _fingerprint(self))
+
+    @property
+    def first(self) -> StepSpec | None:
+        """The first step that is not a gravestone; None if there is none."""
+        return _living(self.steps)
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing to run: neither a step nor ``run()``."""
+        return not self.is_procedural and self.first is None
+
+    def find(self, name: str) -> StepSpec | None:
+        """The step of this name, a gravestone included; None if the class never had one."""
+        at = self._positions.get(name)
+        return None if at is None else self.steps[at]
+
+    def after(self, name: str) -> StepSpec | None:
+        """The step that comes after ``name``, gravestones passed over; None after the last one.
+
+        Raises:
+            LookupError: The plan has no step of this name. It never counts as the last one: a run that stands
+                on an unknown step must not end as if it had done its work.
+        """
+        at = self._positions.get(name)
+        if at is None:
+            raise LookupError(f"{self.workflow} has no step {name!r}")
+        return _living(self.steps[at + 1 :])
+
+
+def _living(steps: Iterable[StepSpec]) -> StepSpec | None:
+    return next((spec for spec in steps if spec.kind is not StepKind.REMOVED), None)
+
+
+def _fingerprint(plan: Plan) -> str:
+    facts = {
+        "workflow": plan.workflow,
+        "procedural": plan.is_procedural,
+        "steps": [_facts_of(spec) for spec in plan.steps],
+        "cancel_if": [condition.name for condition in plan.cancel_conditions],
+        "policies": [str(policy) for policy in plan.policies],
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _facts_of(spec: StepSpec) -> dict[str, object]:
+    return {
+        "name": spec.name,
+        "kind": spec.kind.value,
+        "wait": _text(spec.wait),
+        "wait_until": _text(spec.wait_until),
+        "skip_if": _text(spec.skip_if),
+        "on_exception": [str(policy) for policy in spec.on_exception],
+        "key_by": _text(spec.key_by),
+        "timeout": _text(spec.timeout),
+        "queue": spec.queue,
+        "priority": spec.priority,
+        "isolated": spec.isolated,
+    }
+
+
+def _text(option: object) -> str | None:
+    """An option's text, the same in every process: never an address, so functions go by their names."""
+    match option:
+        case None:
+            return None
+        case MethodCall(name):
+            return f"method {name}"
+        case timedelta():
+            return f"{option // timedelta(microseconds=1)}us"
+        case datetime():
+            return option.isoformat()
+        case str() | tuple():
+            return repr(option)
+        case _:
+            return f"function {getattr(option, '__qualname__', type(option).__qualname__)}"
