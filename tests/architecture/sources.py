@@ -41,5 +41,9 @@ def tracked_files() -> list[Path]:
     try:
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return [f for f in ROOT.rglob("*") if f.is_file() and not {".venv", ".git"} & set(f.parts)]
+        return [file for file in ROOT.rglob("*") if file.is_file() and not _is_hidden(file)]
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+def _is_hidden(file: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(ROOT).parts)
