@@ -73,7 +73,7 @@ runs: Final = Table(
 
 # Room on each page for the next version of a row: a step's update stays HOT (no index is touched).
 # A statement of its own, since SQLAlchemy 2.0 has no storage parameters on tables.
-_storage: Final = DDL(
+_storage: Final = DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy has no types here
     "ALTER TABLE stepwell_runs SET ("
     "fillfactor = 70, "
     "autovacuum_vacuum_scale_factor = 0.02, "
