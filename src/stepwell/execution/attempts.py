@@ -1,0 +1,64 @@
+"""Counting attempts: from the journal, so that a restart forgets nothing and a new deploy moves nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from stepwell.execution.journal import Fact
+from stepwell.states import ExecutionState, Kind, Outcome
+
+__all__ = ["attempts_so_far", "latest_scheduled", "policy_details", "retries_by_label"]
+
+_COUNTED: Final = frozenset(
+    {Outcome.RETRIED, Outcome.FAILED, Outcome.PAUSED, Outcome.TIMED_OUT, Outcome.CANCELED}
+)
+
+
+def policy_details(label: str) -> str:
+    """What a retried row stores to be counted by."""
+    return json.dumps({"policy": label})
+
+
+def attempts_so_far(facts: Iterable[Fact], step: str) -> int:
+    """How many bodies of this step have run and not succeeded. One that was lost with its worker is a recovery."""
+    return sum(
+        fact.name == step and fact.kind == Kind.STEP and fact.outcome in _COUNTED for fact in facts
+    )
+
+
+def retries_by_label(facts: Iterable[Fact], step: str) -> Counter[str]:
+    """How often in a row this step was retried under each policy's label.
+
+    The count begins anew with a success of the step and with a person's ``resume``.
+    """
+    counts: Counter[str] = Counter()
+    for fact in facts:
+        if fact.kind == Kind.COMMAND:
+            counts.clear()
+        elif fact.name != step or fact.kind != Kind.STEP:
+            continue
+        elif fact.outcome in (Outcome.RETRIED, Outcome.TIMED_OUT):
+            counts[_label(fact)] += 1
+        elif fact.outcome in (Outcome.SUCCESS, Outcome.SKIPPED):
+            counts.clear()
+    return counts
+
+
+def _label(fact: Fact) -> str:
+    try:
+        details = json.loads(fact.details or "{}")
+        return str(details.get("policy", "*"))
+    except (ValueError, AttributeError):
+        return "*"
+
+
+def latest_scheduled(facts: Iterable[Fact], step: str) -> Fact | None:
+    """The row that announces this step's next attempt, if one was written."""
+    found: Fact | None = None
+    for fact in facts:
+        if fact.name == step and fact.state in (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS):
+            found = fact
+    return found

@@ -1,0 +1,54 @@
+"""An error as it is recorded: legible, whatever it is, and storable on every database."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["ErrorRecord", "describe"]
+
+_LONGEST_MESSAGE: Final = 4_000
+_LONGEST_TRACEBACK: Final = 32_000
+_LONGEST_CLASS: Final = 250
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """What the journal keeps of an error."""
+
+    error_class: str
+    message: str
+    traceback: str
+
+
+def describe(error: BaseException) -> ErrorRecord:
+    """Describe an error for the journal; never raises, even if the error's own ``__str__`` does."""
+    cls = type(error)
+    return ErrorRecord(
+        error_class=_clean(f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins."), _LONGEST_CLASS),
+        message=_clean(_message(error), _LONGEST_MESSAGE),
+        traceback=_clean(_traceback(error), _LONGEST_TRACEBACK, keep_end=True),
+    )
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:
+        return f"<its text could not be made: {type(second).__name__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:
+        return "".join(traceback.format_tb(error.__traceback__))
+
+
+def _clean(text: str, longest: int, *, keep_end: bool = False) -> str:
+    """No NUL (PostgreSQL refuses it), no lone surrogates (no database can encode them), no endless text."""
+    text = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+    if len(text) <= longest:
+        return text
+    return f"… {text[-longest:]}" if keep_end else f"{text[:longest]} …"

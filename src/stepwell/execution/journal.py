@@ -1,0 +1,177 @@
+"""What a driver needs from the world: a run's journal, the time, and a scope for each attempt.
+
+``execution`` knows no database. The engine implements these protocols over the store; unit tests over a dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from stepwell.definition.plan import Plan
+from stepwell.definition.starting import Starter
+from stepwell.entries import Execution, Settlement, Verdict
+
+__all__ = ["Fact", "Journal", "RunFacts", "Scope", "TransientConflict"]
+
+
+class TransientConflict(Exception):
+    """The database undid a step's transaction for reasons of its own: the step is simply run again."""
+
+
+class Fact(Protocol):
+    """One row of the journal, as far as a driver looks at it."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def outcome(self) -> str | None: ...
+    @property
+    def scheduled_for(self) -> datetime | None: ...
+    @property
+    def finished_at(self) -> datetime | None: ...
+    @property
+    def details(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A claimed run, decoded.
+
+    Attributes:
+        workflow: The class.
+        due_at: When the run became due: a first step's wait counts from here.
+        options: What the start said beyond the columns.
+    """
+
+    id: UUID
+    workflow: type[Any]
+    plan: Plan
+    version: int
+    args: Mapping[str, Any]
+    context: str | None
+    current_step: str | None
+    queue: str
+    priority: int
+    due_at: datetime
+    wakeups: int
+    stop_request: str | None
+    options: Mapping[str, Any]
+
+
+class Scope(Protocol):
+    """The surroundings of one attempt at one step."""
+
+    @property
+    def hero(self) -> Any:
+        """The record that the run is about, read afresh at first use.
+
+        Raises:
+            HeroGone: It no longer exists and the class does not say ``hero_optional``.
+        """
+        ...
+
+    @property
+    def session(self) -> Any:
+        """The step's database session."""
+        ...
+
+    def has_changes(self) -> bool:
+        """Something was written through the session, or through an object that it loaded."""
+        ...
+
+    def close(self) -> None:
+        """Undo what is not settled and give everything back."""
+        ...
+
+
+class Journal(Protocol):
+    """A run's journal under a lease, and what goes with it."""
+
+    def now(self) -> datetime:
+        """The time by which leases and waits are judged."""
+        ...
+
+    def history(self) -> Sequence[Fact]:
+        """The rows that count, in their order: those that a rewind superseded are left out."""
+        ...
+
+    def open_scope(self) -> Scope:
+        """Surroundings for an attempt."""
+        ...
+
+    def write(
+        self,
+        executions: Sequence[Execution],
+        *,
+        current_step: str | None,
+        context: str | None = None,
+        settlement: Settlement | None = None,
+        scope: Scope | None = None,
+    ) -> Verdict:
+        """Make it durable, together with what was written through the scope.
+
+        Returns:
+            Not accepted: a park was refused because something came; nothing was written.
+
+        Raises:
+            LeaseLost: The run is no longer ours; nothing was written.
+            TransientConflict: The database undid the scope's transaction; nothing was written.
+        """
+        ...
+
+    def ensure_lease(self) -> None:
+        """Called before each body: renew a lease that is past its time.
+
+        Raises:
+            LeaseLost: It cannot be renewed.
+        """
+        ...
+
+    def body_starts(self, execution: Execution) -> None:
+        """A body begins; one that outlives a heartbeat is made visible as this row."""
+        ...
+
+    def show_progress(self, done: int, total: int | None) -> None:
+        """How far the running body has come; made visible by the next heartbeat."""
+        ...
+
+    def body_ends(self) -> None:
+        """The body is over."""
+        ...
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> Any:
+        """Run it on the process's event loop and wait for it.
+
+        Raises:
+            StepTimedOut: It took longer than ``timeout`` and was cancelled.
+            Interrupted: The worker drains and cancelled it.
+        """
+        ...
+
+    def should_yield(self) -> bool:
+        """The worker drains, or the time slice is used up while others wait: stop at this boundary."""
+        ...
+
+    @property
+    def stop_requested(self) -> bool:
+        """Somebody asked the run or its worker to stop."""
+        ...
+
+    @property
+    def starter(self) -> Starter:
+        """The engine."""
+        ...

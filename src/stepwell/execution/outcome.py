@@ -1,0 +1,25 @@
+"""How an activation ended, for whoever watches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from stepwell.states import RunState
+
+__all__ = ["Activated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """An activation has ended and its run stands in ``state``.
+
+    Attributes:
+        steps: How many steps it journaled.
+        wake_at: When the run will be looked at again, if it is parked until an instant.
+    """
+
+    state: RunState
+    steps: int = 0
+    reason: str | None = None
+    wake_at: datetime | None = None

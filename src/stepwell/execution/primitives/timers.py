@@ -1,0 +1,95 @@
+"""Waiting for an instant: one row that announces the step, and a parked run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from stepwell.clock import require_aware
+from stepwell.definition.plan import StepSpec
+from stepwell.entries import Execution, Settlement
+from stepwell.execution.attempts import latest_scheduled
+from stepwell.execution.journal import Fact
+from stepwell.execution.outcome import Activated
+from stepwell.execution.recorder import Recorder
+from stepwell.execution.runtime import ActivationRuntime
+from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
+
+__all__ = ["Timer", "Waited"]
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What came of looking at a step's instant.
+
+    Attributes:
+        is_due: The step may run.
+        ended: The activation has ended (parked); None with ``is_due`` false means: look again.
+    """
+
+    is_due: bool
+    ended: Activated | None = None
+
+
+_DUE: Final = Waited(is_due=True)
+
+
+class Timer:
+    """Holds steps back until they are due."""
+
+    def __init__(self, recorder: Recorder, runtime: ActivationRuntime) -> None:
+        self._recorder = recorder
+        self._runtime = runtime
+
+    def wait_for(self, spec: StepSpec) -> Waited:
+        """Park the run unless the step is due.
+
+        The instant of ``wait=`` is anchored at the end of the previous step and fixed when first computed; a delay
+        before a retry is fixed too. ``wait_until=`` is computed anew each time, so a moved appointment moves it.
+        """
+        recorder = self._recorder
+        announced = latest_scheduled(recorder.facts, spec.name) if recorder.facts else None
+        if announced is None and spec.wait is None and spec.wait_until is None:
+            return _DUE
+        due_at = self._due_at(spec, announced)
+        if due_at is None or due_at <= recorder.now():
+            return _DUE
+        row = Execution(
+            position=announced.position if announced else recorder.next_position,
+            name=spec.name,
+            kind=Kind.STEP,
+            state=ExecutionState.SCHEDULED,
+            attempt=announced.attempt if announced else 1,
+            scheduled_for=due_at,
+        )
+        known = announced is not None and announced.scheduled_for == due_at
+        reason = Reason.RETRY if announced is not None and announced.attempt > 1 else Reason.TIMER
+        settlement = Settlement(RunState.WAITING, reason=reason, wake_at=due_at)
+        ended = recorder.park(settlement) if known else recorder.park(settlement, row)
+        return Waited(is_due=False, ended=ended)
+
+    def _due_at(self, spec: StepSpec, announced: Fact | None) -> datetime | None:
+        is_retry = announced is not None and announced.attempt > 1
+        if spec.wait_until is not None and not is_retry:
+            return self._computed(spec, spec.wait_until)
+        if announced is not None:
+            return announced.scheduled_for
+        return None if spec.wait is None else self._anchor() + spec.wait
+
+    def _anchor(self) -> datetime:
+        """When the previous step ended; for a first step, when the run became due."""
+        for fact in reversed(self._recorder.facts):
+            if fact.finished_at is not None and fact.outcome in (Outcome.SUCCESS, Outcome.SKIPPED):
+                return fact.finished_at
+        return self._recorder.run.due_at
+
+    def _computed(self, spec: StepSpec, wait_until: Any) -> datetime:
+        if isinstance(wait_until, datetime):
+            return wait_until
+        scope = self._recorder.journal.open_scope()
+        try:
+            with self._runtime.attempting(spec, scope) as workflow:
+                return require_aware(wait_until(workflow), f"wait_until of step {spec.name!r}")
+        finally:
+            scope.close()

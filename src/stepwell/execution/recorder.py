@@ -1,0 +1,147 @@
+"""One run's journal as both drivers write it: positions, context and the counter that closes races with a park."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from stepwell.entries import Execution, Settlement
+from stepwell.execution.context import Context
+from stepwell.execution.journal import Fact, Journal, RunFacts, Scope
+from stepwell.execution.outcome import Activated
+from stepwell.serialization import Codec
+from stepwell.states import TERMINAL, Reason, RunState
+
+__all__ = ["RESULT_LIMIT", "Recorder"]
+
+RESULT_LIMIT: Final = 1024 * 1024
+
+
+class Recorder:
+    """Writes a run's journal, entry by entry.
+
+    Attributes:
+        facts: The rows that count, those written by this activation included.
+        current_step: The step that the run is at; None past the last one.
+        wakeups: The run's counter as last seen: what came after is not known yet.
+        stop_request: What somebody asks of the run, as last seen.
+    """
+
+    def __init__(self, journal: Journal, run: RunFacts, codec: Codec, *, result_limit: int = RESULT_LIMIT) -> None:
+        self.journal = journal
+        self.run = run
+        self.codec = codec
+        self.result_limit = result_limit
+        self.context = Context(run.context, codec)
+        self.current_step = run.current_step
+        self.wakeups = run.wakeups
+        self.stop_request = run.stop_request
+        self.steps_done = 0
+        self.facts: list[Fact] = list(journal.history())
+        self._position = max((fact.position for fact in self.facts), default=0)
+
+    @property
+    def next_position(self) -> int:
+        """The position of the next new row."""
+        return self._position + 1
+
+    def now(self) -> datetime:
+        return self.journal.now()
+
+    def record(
+        self,
+        *rows: Execution,
+        next_step: str | None,
+        scope: Scope | None = None,
+        settlement: Settlement | None = None,
+        keeps_context: bool = True,
+    ) -> None:
+        """Make rows durable, with the context that their step changed and what it wrote through its scope.
+
+        Args:
+            rows: The finished step first.
+            next_step: The step that the run is at afterwards.
+            scope: Its writes are committed too; None leaves them to be undone.
+            settlement: The run ends with this very write.
+            keeps_context: False forgets what the step changed in the context.
+
+        Raises:
+            LeaseLost: Nothing was written.
+        """
+        if not keeps_context:
+            self.context.roll_back()
+        changes = self.context.changes()
+        whole = None
+        if changes is not None:
+            whole, delta = changes
+            rows = (replace(rows[0], context_delta=delta), *rows[1:]) if rows else rows
+        verdict = self.journal.write(
+            rows, current_step=next_step, context=whole, settlement=settlement, scope=scope
+        )
+        self.wakeups, self.stop_request = verdict.wakeups, verdict.stop_request
+        if whole is not None:
+            self.context.committed(whole)
+        self._remember(rows, next_step)
+
+    def park(self, settlement: Settlement, *rows: Execution) -> Activated | None:
+        """Leave the run in ``settlement`` unless something came since the counter was last seen.
+
+        Returns:
+            None when something came: the rows are durable, the lease is still ours, and the driver looks again.
+        """
+        checked = replace(settlement, seen_wakeups=self.wakeups)
+        verdict = self.journal.write(rows, current_step=self.current_step, settlement=checked)
+        if verdict.accepted:
+            return self._activated(settlement)
+        if rows:
+            self.record(*rows, next_step=self.current_step)
+        else:
+            self.wakeups, self.stop_request = verdict.wakeups, verdict.stop_request
+        return None
+
+    def end(
+        self, settlement: Settlement, *rows: Execution, scope: Scope | None = None, keeps_context: bool = True
+    ) -> Activated:
+        """Leave the run for good, or until a person acts; a stop request that is still open came too late."""
+        self.record(
+            *rows,
+            next_step=self.current_step,
+            scope=scope,
+            settlement=replace(
+                settlement,
+                answers_request=True,
+                frees_identity=settlement.state in TERMINAL and self.run.options.get("unique_for") != "ever",
+            ),
+            keeps_context=keeps_context,
+        )
+        return self._activated(settlement)
+
+    def hand_back(
+        self, *, reason: Reason | None = None, queue: str | None = None, priority: int | None = None,
+        answers_request: bool = False,
+    ) -> Activated:
+        """Give the run back, due at once: to another queue, to whoever is next, or because the worker drains."""
+        settlement = Settlement(
+            RunState.READY,
+            reason=reason,
+            due_at=self.now(),
+            queue=queue,
+            priority=priority,
+            answers_request=answers_request,
+        )
+        self.journal.write((), current_step=self.current_step, settlement=settlement)
+        return self._activated(settlement)
+
+    def _activated(self, settlement: Settlement) -> Activated:
+        return Activated(settlement.state, self.steps_done, settlement.reason, settlement.wake_at)
+
+    def _remember(self, rows: Sequence[Execution], next_step: str | None) -> None:
+        for row in rows:
+            # A row at a known position finishes the one that announced it.
+            if row.position <= self._position:
+                self.facts = [fact for fact in self.facts if fact.position != row.position]
+            self._position = max(self._position, row.position)
+            self.facts.append(row)
+        self.current_step = next_step

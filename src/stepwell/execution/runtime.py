@@ -1,0 +1,135 @@
+"""What a running activation offers to the methods of its workflow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+from stepwell.definition.plan import StepSpec
+from stepwell.definition.runtime import Logger, current
+from stepwell.definition.starting import Starter
+from stepwell.errors import RunError
+from stepwell.execution.context import Context
+from stepwell.execution.journal import Scope
+from stepwell.execution.recorder import Recorder
+from stepwell.execution.suspension import (
+    CancelRequested,
+    FinishRequested,
+    PauseRequested,
+    RetryRequested,
+    SkipRequested,
+)
+
+__all__ = ["ActivationRuntime"]
+
+_log: Final = logging.getLogger("stepwell.run")
+_NO_WAIT: Final = timedelta()
+
+
+class ActivationRuntime:
+    """One activation, as the workflow's verbs and properties see it (see ``definition.runtime.Runtime``)."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._run = recorder.run
+        self._scope: Scope | None = None
+        self._spec: StepSpec | None = None
+
+    @contextmanager
+    def attempting(self, spec: StepSpec, scope: Scope) -> Iterator[Any]:
+        """For one attempt: answer a fresh instance of the workflow that is connected to this activation.
+
+        Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by chance
+        and absent after a restart.
+        """
+        workflow = self._run.workflow.attached(self, self._run.args)
+        self._scope, self._spec = scope, spec
+        token = current.set(self)
+        try:
+            yield workflow
+        finally:
+            current.reset(token)
+            self._scope = self._spec = None
+
+    @property
+    def run_id(self) -> UUID:
+        return self._run.id
+
+    @property
+    def workflow_version(self) -> int:
+        return self._run.version
+
+    @property
+    def logger(self) -> Logger:
+        facts = {"run_id": str(self._run.id), "workflow": self._run.plan.workflow, "step": self._step_name()}
+        return logging.LoggerAdapter(_log, facts)
+
+    @property
+    def starter(self) -> Starter:
+        return self._recorder.journal.starter
+
+    @property
+    def context(self) -> Context:
+        return self._recorder.context
+
+    @property
+    def hero(self) -> Any:
+        return self._in_step("self.hero").hero
+
+    @property
+    def session(self) -> Any:
+        return self._in_step("self.session").session
+
+    @property
+    def scope(self) -> Scope:
+        """The surroundings of the current attempt, for what joins its transaction."""
+        return self._in_step("joining the step's transaction")
+
+    @property
+    def idempotency_key(self) -> str:
+        return f"{self._run.id}:{self._step_name()}"
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._recorder.journal.stop_requested
+
+    def call_step(
+        self, spec: StepSpec, workflow: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        raise RunError(
+            f"step {spec.name!r} was called from inside step {self._step_name()!r}: a step is durable as a whole "
+            "and cannot contain another one. Move the shared code into an ordinary method and call that."
+        )
+
+    def pause(self, reason: str | None, done: bool) -> NoReturn:
+        raise PauseRequested(reason, done)
+
+    def cancel(self, reason: str | None) -> NoReturn:
+        raise CancelRequested(reason)
+
+    def skip(self) -> NoReturn:
+        raise SkipRequested
+
+    def retry(self, wait: timedelta | None, rewind: bool) -> NoReturn:
+        raise RetryRequested(_NO_WAIT if wait is None else wait)
+
+    def finish(self, result: object) -> NoReturn:
+        raise FinishRequested(result)
+
+    def suspend(self, wait: timedelta | None) -> NoReturn:
+        raise RunError(f"suspend() works in resumable steps only; {self._step_name()!r} is none.")
+
+    def progress(self, done: int, total: int | None) -> None:
+        self._recorder.journal.show_progress(done, total)
+
+    def _step_name(self) -> str | None:
+        return None if self._spec is None else self._spec.name
+
+    def _in_step(self, what: str) -> Scope:
+        if self._scope is None:
+            raise RunError(f"{what} works inside a step only: what it answers elsewhere is not journaled.")
+        return self._scope
