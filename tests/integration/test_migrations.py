@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from stepwell.errors import SchemaOutdated, UnsupportedDatabase
 from stepwell.store import migrating
-from stepwell.store.dialects.schema_transaction import schema_transaction
+from stepwell.store.dialects.schema_changes import schema_transaction
 from stepwell.store.schema import metadata
 from tests.databases import Product
 

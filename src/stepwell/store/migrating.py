@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine, make_url
 from stepwell.errors import SchemaOutdated, StoreError
 from stepwell.store import migrations
 from stepwell.store.dialects import DatabaseOptions, dialect_named
-from stepwell.store.dialects.schema_transaction import schema_transaction
+from stepwell.store.dialects.schema_changes import schema_transaction
 from stepwell.store.migrations.tables import Tables
 
 __all__ = ["Finding", "SchemaState", "check", "current", "head", "sql", "state_of", "upgrade"]

@@ -7,6 +7,8 @@ from typing import Any
 from alembic.operations import Operations
 from sqlalchemy import Column, inspect, text
 
+from stepwell.store.dialects.schema_changes import has_storage_parameters
+
 __all__ = ["Tables"]
 
 
@@ -28,6 +30,12 @@ class Tables:
         """Make a table, if there is none of that name."""
         if self._is_printed or not inspect(self._operations.get_bind()).has_table(name):
             self._operations.create_table(name, *columns, **options)
+
+    def set_storage(self, table: str, **parameters: float) -> None:
+        """Set a table's storage parameters, on the database that has such."""
+        if has_storage_parameters(self._operations.get_context().dialect):
+            listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+            self._operations.execute(f"ALTER TABLE {table} SET ({listed})")
 
     def create_index(
         self, name: str, table: str, columns: list[str], *, unique: bool = False, where: str | None = None

@@ -80,12 +80,13 @@ def _runs(tables: Tables) -> None:
         Column("changed_at", _MICROS, nullable=False),
         Column("finished_at", _MICROS),
         **_INNODB,
-        postgresql_with={
-            "fillfactor": 70,
-            "autovacuum_vacuum_scale_factor": 0.02,
-            "autovacuum_vacuum_cost_delay": 1,
-            "autovacuum_analyze_scale_factor": 0.05,
-        },
+    )
+    tables.set_storage(
+        "stepwell_runs",
+        fillfactor=70,
+        autovacuum_vacuum_scale_factor=0.02,
+        autovacuum_vacuum_cost_delay=1,
+        autovacuum_analyze_scale_factor=0.05,
     )
     for name, columns in {
         "lane": ["lane", "priority", "due_at", "id"],

@@ -1,4 +1,4 @@
-"""The transaction in which the schema changes: on every database, one process at a time."""
+"""What differs between databases when the schema changes: the transaction, and what tables may be given."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy import Connection, Dialect, Engine, func, select, text
 
 from stepwell.errors import StoreError, UnsupportedDatabase
 
-__all__ = ["schema_transaction"]
+__all__ = ["has_storage_parameters", "schema_transaction"]
 
 _LOCK_KEY: Final = 0x5354_4550_5745_4C4C  # "STEPWELL"
 _MOST_WAIT_SECONDS: Final = 600
+
+
+def has_storage_parameters(dialect: Dialect) -> bool:
+    """Whether tables take parameters such as ``fillfactor`` here."""
+    return dialect.name == "postgresql"
 
 
 def schema_transaction(engine: Engine) -> AbstractContextManager[Connection]:
