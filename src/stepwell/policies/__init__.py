@@ -1,4 +1,4 @@
-"""What happens when a step raises: small values, and one pure function that turns an error into a decision."""
+"""What happens when a step raises: small values, and one pure function from an error to a decision."""
 
 from __future__ import annotations
 

@@ -276,11 +276,11 @@ def handles(function: _F, /) -> _F: ...
 @overload
 def handles(*errors: ErrorSpec, report: Report = "always") -> Callable[[_F], _F]: ...
 def handles(*errors: Any, report: Report = "always") -> Any:
-    """Make a method the class's answer to errors: it gets the error and calls ``self.retry()``,
-    ``self.pause()``, ….
+    """Make a method the class's answer to errors.
 
-    A handler that returns without calling a verb leaves the error to the policies that come after it. It runs
-    outside any transaction.
+    It gets the error and calls ``self.retry()``, ``self.pause()`` or another verb. A handler that returns
+    without calling a verb leaves the error to the policies that come after it. It runs outside any
+    transaction.
 
     Args:
         *errors: The errors it is for; none means any.

@@ -1,0 +1,102 @@
+"""What the functions in a class must look like: their kind, their parameters, the names that they read."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from types import CodeType
+from typing import Any, Final
+
+__all__ = ["broken_condition", "broken_kind", "is_async", "parameters_of", "required_of", "stray_global"]
+
+_READS_A_GLOBAL: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Calling it makes a coroutine; wrappers and partials are looked through."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_innermost(function))
+
+
+def broken_kind(function: object) -> str | None:
+    """Why this cannot be a step's function, a condition or a handler; None if it can."""
+    if isinstance(function, staticmethod | classmethod | property):
+        return f"is a {type(function).__name__}; a plain method that takes self is needed"
+    if not callable(function) or isinstance(function, type):
+        return f"is no function but {function!r}"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "is a generator function: its body would not run when it is called"
+    parameters = parameters_of(function)
+    if parameters is not None and not any(map(_is_positional, parameters.values())):
+        return "takes no parameter for the workflow: its first one is self"
+    return None
+
+
+def broken_condition(function: object) -> str | None:
+    """Why this cannot be asked about a workflow, as ``skip_if``, ``wait_until`` and ``@cancel_if`` are."""
+    problem = broken_kind(function)
+    if problem is not None or not callable(function):
+        return problem
+    if is_async(function):
+        return "is async: the coroutine that it makes would always count as true. Use a plain function"
+    others = required_of(function)
+    return f"must take only the workflow; it also wants {', '.join(others)}" if others else None
+
+
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    """The parameters by name, ``self`` included; None for built-in functions that do not tell theirs."""
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (ValueError, TypeError):
+        return None
+
+
+def required_of(function: Callable[..., Any]) -> list[str]:
+    """The parameters after ``self`` that have no default."""
+    parameters = list((parameters_of(function) or {}).values())
+    if parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+        parameters = parameters[1:]
+    loose = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [each.name for each in parameters if each.default is each.empty and each.kind not in loose]
+
+
+def stray_global(function: Callable[..., Any], class_body: Collection[str]) -> str | None:
+    """A global name that the function reads and that exists in the class body only, where no function can see
+    it.
+    """
+    inner = _innermost(function)
+    code, scope = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
+    if not isinstance(code, CodeType):
+        return None
+    for name in _global_reads(code):
+        if name in class_body and name not in scope and not hasattr(builtins, name):
+            return name
+    return None
+
+
+def _global_reads(code: CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _READS_A_GLOBAL:
+            yield str(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _global_reads(constant)
+
+
+def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
+    while True:
+        unwrapped = inspect.unwrap(function)
+        inner: Callable[..., Any] = unwrapped.func if isinstance(unwrapped, functools.partial) else unwrapped
+        if inner is function:
+            return function
+        function = inner
+
+
+def _is_positional(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )

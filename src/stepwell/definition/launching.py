@@ -1,0 +1,144 @@
+"""``Workflow.with_options(...)``: the one door for everything about a start that is not the workflow's own
+business.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, TypedDict, TypeVar, overload
+
+from stepwell.definition import checks
+from stepwell.definition.calls import WrongArguments, call_of, calls_of
+from stepwell.definition.starting import CONFLICT_MODES, ConflictMode, Starter, StartOptions, starter_for
+
+__all__ = ["LaunchOptions", "Launcher", "launcher_of"]
+
+H = TypeVar("H")
+
+
+class LaunchOptions(TypedDict, total=False):
+    """The keywords of ``with_options``; what they mean is said there."""
+
+    session: Any
+    connection: Any
+    engine: Starter | None
+    key: object
+    queue: str | None
+    priority: int | None
+    at: datetime | timedelta | None
+    on_conflict: ConflictMode | None
+    same_args: bool
+
+
+_KNOWN: Final = tuple(field.name for field in fields(StartOptions))
+_UNFIT_KEYS: Final = (bool, float, list, dict, set)
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher(Generic[H]):
+    """A workflow class together with the options of its next starts.
+
+    It is a value: keep it, pass it on, start any number of runs with it.
+
+    Attributes:
+        workflow: The class.
+        options: The options.
+    """
+
+    workflow: Any
+    options: StartOptions
+
+    @overload
+    def start(self: Launcher[None], *args: Any, **kwargs: Any) -> Any: ...
+    @overload
+    def start(self, hero: H, *args: Any, **kwargs: Any) -> Any: ...
+    def start(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a run with these options; the arguments are those of ``Workflow.start``."""
+        return starter_for(self.options).start(call_of(self.workflow, args, kwargs), self.options)
+
+    def start_many(self, items: Iterable[Any]) -> list[Any]:
+        """Start a run for each item with these options; the items are those of ``Workflow.start_many``.
+
+        Raises:
+            WrongArguments: ``key=`` is among the options: it names one run.
+        """
+        if self.options.key is not None:
+            raise WrongArguments(
+                f"with_options(key=...) names one run of {self.workflow.__name__}, and start_many() starts many. "
+                "Give the class unique_by, or start each run with its key."
+            )
+        return starter_for(self.options).start_many(calls_of(self.workflow, items), self.options)
+
+
+def launcher_of(cls: type[Any], options: Mapping[str, Any]) -> Launcher[Any]:
+    """The launcher of ``cls`` with these options.
+
+    Raises:
+        WrongArguments: There is no such option, a value does not fit, or two exclude each other.
+    """
+    name = f"{cls.__name__}.with_options()"
+    for option, value in options.items():
+        if option not in _KNOWN:
+            near = difflib.get_close_matches(option, _KNOWN, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise WrongArguments(
+                f"{name} has no option {option!r}{hint}. The options are {', '.join(_KNOWN)}; "
+                "arguments of the workflow go to start()."
+            )
+        if problem := _problem(option, value):
+            raise WrongArguments(f"{name}: {option} {problem}.")
+    if options.get("session") is not None and options.get("connection") is not None:
+        raise WrongArguments(
+            f"{name}: session and connection exclude each other; give the one you have open."
+        )
+    return Launcher(cls, StartOptions(**options))
+
+
+def _problem(option: str, value: Any) -> str | None:
+    if option == "key":
+        return _broken_key(value)
+    if option == "same_args":
+        return checks.broken_flag(value)
+    return None if value is None or option not in _VALUES else _VALUES[option](value)
+
+
+def _broken_key(key: object) -> str | None:
+    if key is None:
+        return "is None, which names no run; leave it out to start without a key"
+    if isinstance(key, _UNFIT_KEYS):
+        return f"must be something that identifies, such as a str, int, UUID or a tuple of these; got {key!r}"
+    return None
+
+
+def _broken_at(at: object) -> str | None:
+    if isinstance(at, timedelta):
+        return checks.broken_duration(at, zero=True)
+    if isinstance(at, datetime):
+        return checks.broken_instant(at)
+    return f"must be an aware datetime, or a timedelta from now; got {at!r}"
+
+
+def _broken_engine(engine: object) -> str | None:
+    if callable(getattr(engine, "start", None)) and callable(getattr(engine, "start_many", None)):
+        return None
+    return f"must be a Stepwell(...); got {engine!r}"
+
+
+def _broken_session(session: object) -> str | None:
+    if callable(getattr(session, "execute", None)):
+        return None
+    return f"must be one that can execute statements; got {session!r}"
+
+
+_VALUES: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    "session": _broken_session,
+    "connection": _broken_session,
+    "engine": _broken_engine,
+    "queue": checks.broken_name,
+    "priority": lambda value: checks.broken_whole(value, least=0),
+    "at": _broken_at,
+    "on_conflict": lambda value: checks.broken_choice(value, CONFLICT_MODES),
+}

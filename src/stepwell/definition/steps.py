@@ -1,0 +1,300 @@
+"""Steps as an author writes them: ``@step``, ``removed_step`` and ``@cancel_if``.
+
+Decorating remembers; nothing is judged here. The class that a step ends up in checks it, because only then
+can a message name class, step and rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from stepwell.definition.body import ClassBody, Declared
+from stepwell.definition.plan import StepKind, StepSpec
+from stepwell.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from stepwell.definition.options import StepOptions
+    from stepwell.definition.runtime import Runtime
+
+__all__ = ["BoundStep", "Step", "StepDecorator", "cancel_if", "is_condition", "removed_step", "step"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+W = TypeVar("W")
+F = TypeVar("F", bound=Callable[[Any], object])
+
+_CONDITION: Final = "__stepwell_cancel_if__"
+_COMPREHENSIONS: Final = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+
+
+class Step(Declared, Generic[W, P, R_co]):
+    """A step of a workflow class; accessed on an instance it is a :class:`BoundStep`.
+
+    Attributes:
+        name: The step's name: the one given, else the attribute that it was first bound to.
+        function: The plain function.
+        options: What the author gave to ``@step(...)``.
+        kind: A step, or the gravestone of one.
+    """
+
+    def __init__(
+        self,
+        function: Callable[Concatenate[W, P], Any],
+        options: Mapping[str, Any],
+        kind: StepKind = StepKind.STEP,
+    ) -> None:
+        self.function = function
+        self.options = options
+        self.kind = kind
+        self.name: str = options.get("name", "")
+        if inspect.isroutine(function):
+            functools.update_wrapper(self, function, updated=())
+            self.__isabstractmethod__ = getattr(function, "__isabstractmethod__", False)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.bound_to(name)
+
+    def bound_to(self, attribute: str) -> None:
+        """Tell the step that it is bound to an attribute; the first one names a step that was given no
+        name.
+        """
+        if self.name == "":
+            self.name = attribute
+
+    @overload
+    def __get__(self, workflow: None, owner: type | None = None) -> Step[W, P, R_co]: ...
+    @overload
+    def __get__(self, workflow: W, owner: type | None = None) -> BoundStep[P, R_co]: ...
+    def __get__(self, workflow: Any, owner: type | None = None) -> Any:
+        return self if workflow is None else BoundStep(self, workflow)
+
+    def __call__(self, workflow: W, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        bound: BoundStep[P, R_co] = BoundStep(self, workflow)
+        return bound(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<step {self.name or self.function!r}>"
+
+
+class BoundStep(Generic[P, R_co]):
+    """A step of one workflow instance.
+
+    While the instance is being run, calling it goes through the journal. Otherwise it is an ordinary method:
+    a unit test calls it and gets what the body returns. An ``async def`` step called plainly is run to its
+    end; where an event loop already runs in this thread, its coroutine is returned.
+    """
+
+    __slots__ = ("_step", "_workflow")
+
+    def __init__(self, step: Step[Any, P, R_co], workflow: Any) -> None:
+        self._step = step
+        self._workflow = workflow
+
+    @property
+    def name(self) -> str:
+        """The step's name."""
+        return self._step.name
+
+    @property
+    def __wrapped__(self) -> Callable[P, Any]:
+        return functools.partial(self._step.function, self._workflow)
+
+    @property
+    def __name__(self) -> str:
+        return self._step.name
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        runtime: Runtime | None = getattr(self._workflow, "_runtime", None)
+        spec = self._current_spec() if runtime is not None else None
+        if runtime is None or spec is None:
+            return self._call_plainly(*args, **kwargs)
+        answer: R_co = runtime.call_step(spec, self._workflow, args, kwargs)
+        return answer
+
+    def _current_spec(self) -> StepSpec | None:
+        """The step as the workflow's plan has it; None if the plan has another under this name.
+
+        That is so when ``super().ship()`` reaches the step that a subclass overrides: a part of the
+        override's body, and no step of its own.
+        """
+        spec: StepSpec | None = type(self._workflow).plan.find(self._step.name)
+        return spec if spec is not None and spec.function is self._step.function else None
+
+    def _call_plainly(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        answer: Any = self._step.function(self._workflow, *args, **kwargs)
+        if inspect.iscoroutine(answer) and not _loop_is_running():
+            answer = asyncio.run(answer)
+        result: R_co = answer
+        return result
+
+    def __repr__(self) -> str:
+        return f"<step {self.name!r} of {self._workflow!r}>"
+
+
+class StepDecorator(Protocol):
+    """What ``step(...)`` with options returns: it keeps the decorated function's signature."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[W, P], Coroutine[Any, Any, R]], /) -> Step[W, P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[W, P], R], /) -> Step[W, P, R]: ...
+
+
+@overload
+def step(function: Callable[Concatenate[W, P], Coroutine[Any, Any, R]], /) -> Step[W, P, R]: ...
+@overload
+def step(function: Callable[Concatenate[W, P], R], /) -> Step[W, P, R]: ...
+@overload
+def step(**options: Unpack[StepOptions]) -> StepDecorator: ...
+def step(function: Any = None, /, **options: Any) -> Any:
+    """Make a method a step: a piece of a workflow that is done once, and not again after a crash.
+
+    Steps run in the order in which the class body binds them. A subclass inherits them, adds its own, and
+    overrides one by a step of the same name, which keeps its place but takes none of its options. In a loop
+    in the class body give each step a ``name`` and bind the loop's variable as a default, ``def settle(self,
+    currency=currency)``: a function cannot see the variables of a class body.
+
+    Args:
+        function: The method; ``async def`` too, no generator. Without ``run()`` in the class it takes no
+            parameters without defaults, since nobody would fill them.
+        name: The step's name, stored with each run; the attribute's by default. At most 190 characters.
+        wait: A ``timedelta``: the step becomes due that long after the previous step's completion.
+        wait_until: An aware ``datetime``, or a method's name or a function of the workflow that answers one.
+        skip_if: True, a method's name or a function of the workflow: a true answer skips the step. It is
+            looked at before each attempt.
+        on_exception: A policy or a list of them: ``Retry(ConnectionError, attempts=5)``. None leaves errors
+            to the class's ``policies``.
+        key_by: In ``run()``, what tells repeated calls of the step apart: an argument's name, a tuple of
+            names, or a function of the arguments.
+        timeout: A ``timedelta``: how long the body may run. None means as long as it likes.
+        queue: The queue to run the step in; the run's own by default.
+        priority: 0 is the most urgent; the run's own by default.
+        isolated: Give the step a claim of its own instead of running it right after the previous one.
+        before: Place the step right before another, which may stand further down or in a base class.
+        after: Place the step right behind another.
+
+    ``before``, ``after``, ``wait`` and ``wait_until`` are for classes without ``run()``, which says such
+    things itself.
+
+    Durability:
+        When the body has returned, its result, the changes of ``self.context`` and what it wrote through
+        ``self.session`` are recorded in one transaction. A crash before that runs the step again; a crash
+        after it does not. What the body does elsewhere, such as sending a mail, may therefore happen more
+        than once.
+
+    Raises:
+        DefinitionError: When the class is created, for an option that does not exist or a value that does not
+        fit.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> from stepwell import Retry, Workflow, step
+        >>> class Welcome(Workflow):
+        ...     @step
+        ...     def greet(self):
+        ...         return f"Hello, {self.args['name']}!"
+        ...
+        ...     @step(wait=timedelta(days=2), on_exception=Retry(ConnectionError, attempts=5))
+        ...     def remind(self): ...
+        >>> [spec.name for spec in Welcome.plan.steps]
+        ['greet', 'remind']
+        >>> Welcome(name="Ada").greet()
+        'Hello, Ada!'
+    """
+    if function is None:
+        return lambda decorated: Step(decorated, options)
+    if not callable(function) and not isinstance(function, staticmethod | classmethod | property):
+        raise DefinitionError(
+            "@step", f"it decorates a method, and options are keywords, @step(name=...); got {function!r}"
+        )
+    return Step(function, options)
+
+
+def removed_step(name: str) -> Step[Any, [], None]:
+    """Leave a gravestone where a step was, so that runs which are parked on it go on with the step after it.
+
+    Write it in the class body, in the step's old place. Once no run stands on the step any more, it can go.
+
+    Args:
+        name: The name of the step that is gone.
+
+    Raises:
+        DefinitionError: It is called outside the body of a workflow class.
+
+    Example:
+        >>> from stepwell import Workflow, removed_step, step
+        >>> class Onboarding(Workflow):
+        ...     @step
+        ...     def greet(self): ...
+        ...     removed_step("send_postcard")
+        ...     @step
+        ...     def complete(self): ...
+        >>> Onboarding.plan.after("send_postcard").name
+        'complete'
+    """
+    frame = sys._getframe(1)
+    while frame.f_code.co_name in _COMPREHENSIONS and frame.f_back is not None:
+        frame = frame.f_back
+    body = frame.f_locals
+    if not isinstance(body, ClassBody):
+        raise DefinitionError(
+            "removed_step", f"removed_step({name!r}) belongs into the body of a Workflow class"
+        )
+    gravestone: Step[Any, [], None] = Step(_nothing, {"name": name}, StepKind.REMOVED)
+    body.remember(gravestone)
+    return gravestone
+
+
+def cancel_if(method: F) -> F:
+    """Make a method a condition that cancels the run: it is looked at before each step.
+
+    A subclass inherits it, and overrides it like any method. It may read ``self.hero`` and ``self.session``,
+    and must not write.
+
+    Args:
+        method: It takes only ``self`` and answers whether the run should be canceled; not ``async``.
+
+    Raises:
+        DefinitionError: What is decorated is no function.
+
+    Example:
+        >>> from stepwell import Workflow, cancel_if, step
+        >>> class Onboarding(Workflow):
+        ...     @cancel_if
+        ...     def called_off(self):
+        ...         return "called_off" in self.context
+        ...
+        ...     @step
+        ...     def greet(self): ...
+        >>> [condition.name for condition in Onboarding.plan.cancel_conditions]
+        ['called_off']
+    """
+    if not inspect.isfunction(method):
+        raise DefinitionError("@cancel_if", f"it decorates a method that takes only self; got {method!r}")
+    setattr(method, _CONDITION, True)
+    return method
+
+
+def is_condition(value: object) -> bool:
+    """``value`` is a function that ``@cancel_if`` decorated."""
+    return inspect.isfunction(value) and getattr(value, _CONDITION, False)
+
+
+def _nothing(workflow: Any) -> None:
+    """The body of a step that is gone."""
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
