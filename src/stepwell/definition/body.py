@@ -89,8 +89,8 @@ class ClassBody(dict[str, Any]):
             if holder is not declared:
                 raise DefinitionError(
                     workflow,
-                    f"this step's name is also bound to {_kind_of(holder)} in the class body, which hides the "
-                    "step. Rename one of them",
+                    f"this step's name is also bound to {_kind_of(holder)} in the class body, which "
+                    "hides the step. Rename one of them",
                     step=name,
                 )
 

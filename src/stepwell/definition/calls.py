@@ -36,7 +36,8 @@ def call_of(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         )
     if hero is not None and hero_type is not None and not isinstance(hero, hero_type):
         raise WrongArguments(
-            f"{name} is about a {_told(hero_type)}; got a {type(hero).__qualname__} ({_short(hero)}) as its hero."
+            f"{name} is about a {_told(hero_type)}; a {type(hero).__qualname__} cannot be its hero: "
+            f"{_short(hero)}."
         )
     if hasattr(cls, "run"):
         return Call(cls, hero, _bound(cls, args, kwargs))
@@ -62,7 +63,8 @@ def calls_of(cls: Any, items: Iterable[Any]) -> Iterable[Call]:
         if isinstance(item, Call):
             if item.workflow is not cls:
                 raise WrongArguments(
-                    f"{cls.__name__}.start_many() got a call of {item.workflow.__name__}; each class starts its own."
+                    f"{cls.__name__}.start_many() got a call of {item.workflow.__name__}; "
+                    "each class starts its own."
                 )
             yield item
         elif cls.hero_type is not None:
@@ -83,8 +85,8 @@ def _refuse_abstract(cls: Any) -> None:
         raise RunError(f"{name} is abstract and cannot be started: a subclass must define {missing}.")
     if cls.plan.is_empty:
         raise RunError(
-            f"{name} has neither steps nor run(), so there is nothing to start. Decorate methods with @step, or start "
-            "a subclass that has some."
+            f"{name} has neither steps nor run(), so there is nothing to start. Decorate methods with @step, "
+            "or start a subclass that has some."
         )
 
 

@@ -63,8 +63,9 @@ def required_of(function: Callable[..., Any]) -> list[str]:
 
 
 def stray_global(function: Callable[..., Any], class_body: Collection[str]) -> str | None:
-    """A global name that the function reads and that exists in the class body only, where no function can see
-    it.
+    """A global name that the function reads and that exists in the class body only.
+
+    There no function can see it.
     """
     inner = _innermost(function)
     code, scope = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})

@@ -1,6 +1,4 @@
-"""``Workflow.with_options(...)``: the one door for everything about a start that is not the workflow's own
-business.
-"""
+"""``Workflow.with_options(...)``: the one door for what about a start is not the workflow's own business."""
 
 from __future__ import annotations
 
@@ -67,8 +65,8 @@ class Launcher(Generic[H]):
         """
         if self.options.key is not None:
             raise WrongArguments(
-                f"with_options(key=...) names one run of {self.workflow.__name__}, and start_many() starts many. "
-                "Give the class unique_by, or start each run with its key."
+                f"with_options(key=...) names one run of {self.workflow.__name__}, and start_many() starts "
+                "many. Give the class unique_by, or start each run with its key."
             )
         return starter_for(self.options).start_many(calls_of(self.workflow, items), self.options)
 

@@ -49,8 +49,8 @@ class Lineage:
                 if name in body and name not in own:
                     raise DefinitionError(
                         self.workflow,
-                        "this overrides an inherited step by something that is no step. Decorate it with @step, "
-                        "or write removed_step(...) to take the step away",
+                        "this overrides an inherited step by something that is no step. Decorate it with "
+                        "@step, or write removed_step(...) to take the step away",
                         step=name,
                     )
             steps |= own
@@ -73,8 +73,9 @@ class Lineage:
         return tuple(specs[name] for name in arrange(self.workflow, places.values()))
 
     def conditions(self) -> Iterator[Condition]:
-        """The ``@cancel_if`` methods; a subclass's method of the same name is asked instead, decorated or
-        not.
+        """The ``@cancel_if`` methods.
+
+        A subclass's method of the same name is asked instead, decorated or not.
 
         Raises:
             DefinitionError: One of them cannot be asked.

@@ -18,8 +18,8 @@ __all__ = ["WorkflowMeta"]
 class WorkflowMeta(ABCMeta):
     """Turns a class body into a plan, and tells an author at once what is wrong with it.
 
-    It derives from ``ABCMeta``, so that a workflow may also be abstract, generic, or derive from an ``ABC``. Classes
-    with other metaclasses, such as enums and pydantic models, cannot be mixed in.
+    It derives from ``ABCMeta``, so that a workflow may also be abstract, generic, or derive from an ``ABC``.
+    Classes with other metaclasses, such as enums and pydantic models, cannot be mixed in.
     """
 
     plan: Plan
@@ -30,21 +30,25 @@ class WorkflowMeta(ABCMeta):
 
     @classmethod
     def __prepare__(
-        metacls, name: str, bases: tuple[type, ...], /, **kwargs: Any
+        mcs,  # noqa: N804 - a class method of a metaclass
+        name: str,
+        bases: tuple[type, ...],
+        /,
+        **kwargs: Any,
     ) -> MutableMapping[str, object]:
         return ClassBody()
 
     def __new__(
-        metacls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **kwargs: Any
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **kwargs: Any
     ) -> WorkflowMeta:
         body = namespace if isinstance(namespace, ClassBody) else ClassBody.of(namespace)
         body.settle(name)
-        cls = super().__new__(metacls, name, bases, dict(body), **kwargs)
+        cls = super().__new__(mcs, name, bases, dict(body), **kwargs)
         setattr(cls, BODY, body)
         cls.workflow_name = body.get("workflow_name", name)
         # The plan comes last: a class without one of its own has failed a check and counts nowhere.
         cls.plan = Plan(name) if cls._root is cls else assemble(cls._root, cls)
-        cls.serial = next(metacls._serials)
+        cls.serial = next(mcs._serials)
         return cls
 
     @property

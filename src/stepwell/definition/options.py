@@ -153,8 +153,8 @@ class _Reading:
             for option in PLACE_AND_TIME:
                 if option in self._options:
                     self._fail(
-                        f"{option} is for steps of a class without run(). Here run() decides when and in which "
-                        "order steps are called: say it there"
+                        f"{option} is for steps of a class without run(). Here run() decides when and in "
+                        "which order steps are called: say it there"
                     )
 
     def _check_function(self) -> None:
@@ -164,8 +164,9 @@ class _Reading:
         required = required_of(function)
         if required and not self._is_procedural:
             self._fail(
-                f"nobody gives this step {', '.join(required)}: steps that run by themselves take no parameters "
-                "without defaults. Read self.args or self.context, or write run() and call the step there"
+                f"nobody gives this step {', '.join(required)}: steps that run by themselves take no "
+                "parameters without defaults. Read self.args or self.context, or write run() and call the "
+                "step there"
             )
         self._check_globals(function)
 
@@ -173,8 +174,8 @@ class _Reading:
         name = stray_global(function, self._variables)
         if name is not None:
             self._fail(
-                f"{of} reads the global {name!r}, which exists in the class body only, where a function cannot "
-                f"see it. Bind it as a default: def {self._step.name}(self, {name}={name})"
+                f"{of} reads the global {name!r}, which exists in the class body only, where a function "
+                f"cannot see it. Bind it as a default: def {self._step.name}(self, {name}={name})"
             )
 
     @property

@@ -83,7 +83,7 @@ def _refuse_unknown(workflow: str, places: list[Place], known: Collection[str]) 
         told = ", ".join(f"{place.name} {place.side} {place.anchor!r}" for place in lost)
         raise DefinitionError(
             workflow,
-            f"no step of this class has the name that it is placed by: {told}. The steps are {', '.join(known)}",
+            f"placed by what is no step of this class: {told}. The steps are {', '.join(known)}",
             step=lost[0].name,
         )
 

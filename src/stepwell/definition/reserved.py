@@ -21,9 +21,7 @@ _CONSTRUCTORS: Final = ("__init__", "__new__")
 
 
 def reserved_names(root_body: ClassBody) -> frozenset[str]:
-    """The verbs and attributes of ``Workflow``, its private ones too; not its settings, nor Python's own
-    names.
-    """
+    """The verbs and attributes of ``Workflow``, its private ones too; not its settings."""
     return frozenset(name for name in root_body if not _is_dunder(name) and name not in SETTINGS)
 
 

@@ -1,6 +1,4 @@
-"""What a workflow's class says about itself: the settings, what each must be, and what people mistake for
-one.
-"""
+"""The settings of a workflow's class: what each must be, and what people mistake for one."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def _broken_unique_by(value: object) -> str | None:
         return _broken_unique_function(value)
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
-        return f"must be an argument's name, a tuple of names, a function of the arguments or None; got {value!r}"
+        return f"must be an argument's name, a tuple of names, a function of them or None; got {value!r}"
     if len(set(names)) < len(names):
         return f"names an argument twice: {value!r}"
     return next(

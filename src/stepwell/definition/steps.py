@@ -63,9 +63,7 @@ class Step(Declared, Generic[W, P, R_co]):
         self.bound_to(name)
 
     def bound_to(self, attribute: str) -> None:
-        """Tell the step that it is bound to an attribute; the first one names a step that was given no
-        name.
-        """
+        """Tell the step that it is bound to an attribute; the first one names a step without a name."""
         if self.name == "":
             self.name = attribute
 

@@ -104,7 +104,7 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
         self._hero = hero
         self._args = MappingProxyType(args)
 
-    # -- starting ------------------------------------------------------------------------------------------------
+    # starting
 
     @overload
     @classmethod
@@ -180,8 +180,7 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
 
     @classmethod
     def with_options(cls: type[Workflow[H]], **options: Unpack[LaunchOptions]) -> Launcher[H]:
-        """The class with options for its next starts, as a value that has ``start`` and ``start_many``
-        itself.
+        """The class with options for its next starts: a value that has ``start`` and ``start_many`` itself.
 
         Args:
             session: The SQLAlchemy session whose transaction the start joins: the run exists if and only if
@@ -216,7 +215,7 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
         """
         return launcher_of(cls, options)
 
-    # -- what a step can ask -------------------------------------------------------------------------------------
+    # what a step can ask
 
     @property
     def hero(self) -> H:
@@ -231,8 +230,7 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
 
     @property
     def context(self) -> MutableMapping[str, Any]:
-        """The run's small durable memory: plain JSON values, recorded together with the step that changed
-        them.
+        """The run's small durable memory: plain JSON values, recorded with the step that changed them.
 
         On an instance made by hand it is an ordinary dict.
         """
@@ -244,9 +242,7 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
 
     @property
     def session(self) -> Any:
-        """A SQLAlchemy session on the run's own database: what a step writes through it commits with the
-        step.
-        """
+        """A SQLAlchemy session on the run's own database: what a step writes through it commits with it."""
         return self._driven("session").session
 
     @property
@@ -256,9 +252,7 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for all attempts at this step of this run, for services that do a thing once for each
-        key.
-        """
+        """The same for all attempts at this step of this run, for services that do a thing once per key."""
         return self._driven("idempotency_key").idempotency_key
 
     @property
@@ -273,7 +267,7 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
         """Somebody asked the run or its worker to stop: a long body should come to an end."""
         return self._runtime is not None and self._runtime.stop_requested
 
-    # -- what a step can say -------------------------------------------------------------------------------------
+    # what a step can say
 
     def pause(self, reason: str | None = None, *, done: bool = False) -> NoReturn:
         """Stop the run until somebody resumes it; this does not return.
@@ -299,8 +293,9 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
         self._active("cancel()").cancel(reason)
 
     def skip(self) -> NoReturn:
-        """Leave this step as skipped and go on with the next; this does not return. What the step wrote is
-        kept.
+        """Leave this step as skipped and go on with the next; this does not return.
+
+        What the step wrote is kept.
 
         Raises:
             RunError: No run is active here.
@@ -320,8 +315,9 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
         self._active("retry()").retry(wait, rewind)
 
     def finish(self, result: object = None) -> NoReturn:
-        """End the run as completed, whatever steps are left; this does not return. What the step wrote is
-        kept.
+        """End the run as completed, whatever steps are left; this does not return.
+
+        What the step wrote is kept.
 
         Args:
             result: What ``run.result()`` will answer.
@@ -354,23 +350,19 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
         """
         self._active("progress()").progress(done, total)
 
-    # ------------------------------------------------------------------------------------------------------------
-
     def _driven(self, what: str) -> Runtime:
         if self._runtime is None:
             raise RunError(
-                f"{what} exists only while a run is being driven; this {type(self).__name__} was made by hand."
+                f"{what} exists only while a run is driven; this {type(self).__name__} was made by hand."
             )
         return self._runtime
 
     def _active(self, verb: str) -> Runtime:
-        """The runtime, if it is this thread or task that runs the step: verbs stop the code that calls
-        them.
-        """
+        """The runtime, if it is this thread or task that runs the step: verbs stop who calls them."""
         runtime = self._driven(verb)
         if current.get() is not runtime:
             raise RunError(
-                f"{verb} of {type(self).__name__} was called where no step of this run is active, such as another "
-                "thread. Call it in the step itself."
+                f"{verb} of {type(self).__name__} was called where no step of this run is active, such as "
+                "another thread. Call it in the step itself."
             )
         return runtime

@@ -1,8 +1,8 @@
 """From an error to a decision: one pure function.
 
 For an error, the first policy that fits is taken: the step's that name errors, the step's blanket one, the
-class's that name errors (latest first), the class's blanket one (latest first). Where none fits the run fails.
-Nothing here runs a step, waits or writes.
+class's that name errors (latest first), the class's blanket one (latest first). Where none fits the run
+fails. Nothing here runs a step, waits or writes.
 """
 
 from __future__ import annotations
