@@ -15,7 +15,7 @@ from stepwell.ids import new_run_id
 from stepwell.states import ATTENTION, LIVE, TERMINAL, RunState
 from stepwell.store import reads
 from stepwell.store.reads import Order, RunFilter
-from stepwell.store.rows import ExecutionRow, QueueDepth, RunRow, SignalRow
+from stepwell.store.rows import ExecutionRow, Orphans, QueueDepth, RunRow, SignalRow
 from stepwell.store.schema import executions, metadata, runs, signals
 
 NOON = datetime(2030, 6, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -239,6 +239,17 @@ def test_queue_depths_count_what_waits_for_a_worker(connection: Connection) -> N
         QueueDepth("mail", 0, 1, NOON + 2 * HOUR),
         QueueDepth("mail", 100, 2, NOON + 1 * HOUR),
     ]
+
+
+def test_orphans_are_counted_up_to_a_limit(connection: Connection) -> None:
+    """Law: rows of runs that are gone are counted, and no others; counting is bounded."""
+    run_id, gone = add_run(connection), new_run_id()
+    for receiver in (run_id, gone):
+        for position in (1, 2, 3):
+            add_execution(connection, receiver, position)
+        connection.execute(insert(signals), {"run_id": receiver, "sent_at": NOON})
+    assert reads.find_orphans(connection) == Orphans(executions=3, signals=1, limit=1000)
+    assert reads.find_orphans(connection, limit=2) == Orphans(executions=2, signals=1, limit=2)
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, func, or_, select
 
 from stepwell.states import ATTENTION, TERMINAL, RunState
-from stepwell.store.rows import EXECUTION, RUN, SIGNAL, ExecutionRow, QueueDepth, RunRow, SignalRow
+from stepwell.store.rows import EXECUTION, RUN, SIGNAL, ExecutionRow, Orphans, QueueDepth, RunRow, SignalRow
 from stepwell.store.schema import executions, runs, signals
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "RunFilter",
     "count_runs",
     "find_by_identity",
+    "find_orphans",
     "find_run",
     "history",
     "list_runs",
@@ -152,6 +153,24 @@ def signals_of(connection: Connection, run_id: UUID) -> list[SignalRow]:
 def queue_depths(connection: Connection) -> list[QueueDepth]:
     """How many runs wait for a worker, for each queue and priority that has any."""
     return [QueueDepth(*row) for row in connection.execute(_QUEUE_DEPTHS)]
+
+
+def find_orphans(connection: Connection, limit: int = 1000) -> Orphans:
+    """Count the journal entries and signals whose run is gone: without foreign keys, nothing else would tell.
+
+    Reads the whole journal's key once if there are few, so it is for a person's check and not for a worker.
+
+    Args:
+        connection: An open connection.
+        limit: Stop counting here, for each of the two.
+    """
+
+    def count(table: Table) -> int:
+        has_run = select(runs.c.id).where(runs.c.id == table.c.run_id).exists()
+        found = select(table.c.run_id).where(~has_run).limit(limit).subquery()
+        return int(connection.execute(select(func.count()).select_from(found)).scalar_one())
+
+    return Orphans(executions=count(executions), signals=count(signals), limit=limit)
 
 
 def _by_creation(wanted: RunFilter, order: Order) -> ColumnElement[Any]:

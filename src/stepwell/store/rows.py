@@ -16,7 +16,17 @@ from sqlalchemy import ColumnElement, Row, Table
 
 from stepwell.store.schema import executions, runs, signals
 
-__all__ = ["EXECUTION", "RUN", "SIGNAL", "ExecutionRow", "QueueDepth", "RowShape", "RunRow", "SignalRow"]
+__all__ = [
+    "EXECUTION",
+    "RUN",
+    "SIGNAL",
+    "ExecutionRow",
+    "Orphans",
+    "QueueDepth",
+    "RowShape",
+    "RunRow",
+    "SignalRow",
+]
 
 R = TypeVar("R")
 
@@ -117,6 +127,21 @@ class QueueDepth:
     priority: int
     ready: int
     oldest_due: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """How many rows belong to runs that are not there.
+
+    Attributes:
+        executions: Entries of the journals of such runs.
+        signals: Signals to such runs.
+        limit: Where counting stopped: a number as high as this means "at least so many".
+    """
+
+    executions: int
+    signals: int
+    limit: int
 
 
 class RowShape(Generic[R]):
