@@ -196,8 +196,8 @@ def _finished(crew: Crew) -> None:
         plans = _plan(crew, empty, _MOST, "0 finished")
         for _ in range(crew.options.rounds):
             for system in crew.turns():
-                for label, children in (("0 finished", empty), (full, filled)):
-                    with crew.attempt(system, label):
+                with crew.attempt(system, full):
+                    for label, children in (("0 finished", empty), (full, filled)):
                         _measure_steps(crew, system, label, children[system], plans[system], _MOST)
 
 
