@@ -63,9 +63,15 @@ def read_options(arguments: Sequence[str] | None = None) -> Options:
         + "; ".join(f"({letter}) {text}" for letter, text in SCENARIOS.items())
         + ".",
     )
-    parser.add_argument("--only", type=_list_of(SCENARIOS), default=tuple(SCENARIOS), metavar="a,b…")
     parser.add_argument(
-        "--database", type=_list_of(("sqlite", "postgresql")), default=("sqlite", "postgresql")
+        "--only",
+        type=_list_of(SCENARIOS),
+        default=tuple(SCENARIOS),
+        metavar="a,b…",
+        help="these scenarios alone",
+    )
+    parser.add_argument(
+        "--database", type=_list_of(DATABASES), default=DATABASES, metavar=",".join(DATABASES)
     )
     parser.add_argument(
         "--peers",
@@ -79,9 +85,7 @@ def read_options(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument(
         "--runs", type=_positive, help="runs for each measurement of (a) and (e), for each system"
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="a glance in under a minute; too short to be judged"
-    )
+    parser.add_argument("--quick", action="store_true", help="a glance, too short to be judged")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write every figure there")
     parser.add_argument("--rounds", type=_positive, help="how often each figure is measured")
     parser.add_argument("--server", default=default_server(), metavar="URL", help="the PostgreSQL server")

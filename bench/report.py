@@ -27,7 +27,7 @@ def print_report(console: Console, figures: Figures, options: Options) -> None:
     _print_verdicts(console, list(judge(figures)), options)
     for key, message in figures.failures:
         console.print(f"FAILED  ({key.scenario}) {key.database}, {key.system}, {key.label}", style="bold red")
-        console.print(message, markup=False, highlight=False)
+        console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_scenario(
