@@ -167,6 +167,11 @@ class Journal(Protocol):
         ...
 
     @property
+    def is_draining(self) -> bool:
+        """The worker takes on nothing more."""
+        ...
+
+    @property
     def stop_requested(self) -> bool:
         """Somebody asked the run or its worker to stop."""
         ...

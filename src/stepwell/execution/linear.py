@@ -7,16 +7,14 @@ is due, whether it belongs in this place, then the step itself.
 from __future__ import annotations
 
 import json
-from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
-from stepwell.clock import require_aware
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
 from stepwell.execution.attempts import latest_scheduled
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.steps import StepRunner
-from stepwell.execution.primitives.timers import Timer
+from stepwell.execution.primitives.timers import InstantFailed, Timer
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
@@ -65,15 +63,19 @@ class LinearDriver:
         return self._when_due(spec)
 
     def _when_due(self, spec: StepSpec) -> Activated | None:
-        timer = self._timer.wait_for(spec)
+        following = self._plan.after(spec.name)
+        next_step = following.name if following else None
+        try:
+            timer = self._timer.wait_for(spec)
+        except InstantFailed as failure:
+            return self._steps.failed_before(spec, next_step, failure.error)
         if timer.ended is not None or not timer.is_due:
             return timer.ended
         moved = self._moved(spec)
         if moved is not None:
             return moved
-        following = self._plan.after(spec.name)
         self._has_run_a_step = True
-        return self._steps.run(spec, following.name if following else None)
+        return self._steps.run(spec, next_step)
 
     def _moved(self, spec: StepSpec) -> Activated | None:
         """Give the run back where the step belongs elsewhere, or others should have the thread."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from stepwell.states import RunState
 
@@ -16,6 +17,9 @@ class Activated:
 
     Attributes:
         steps: How many steps it journaled.
+        reason: Why, where the state alone does not say it.
+        ready_in: The queue in which it is ready, if it was handed back.
+        successor: The run that waits for this one to be over.
         wake_at: When the run will be looked at again, if it is parked until an instant.
     """
 
@@ -23,3 +27,5 @@ class Activated:
     steps: int = 0
     reason: str | None = None
     wake_at: datetime | None = None
+    ready_in: str | None = None
+    successor: UUID | None = None

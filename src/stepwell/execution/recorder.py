@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 from stepwell.entries import Execution, Settlement
 from stepwell.execution.context import Context
 from stepwell.execution.journal import Fact, Journal, RunFacts, Scope
 from stepwell.execution.outcome import Activated
 from stepwell.serialization import Codec
-from stepwell.states import TERMINAL, Reason, RunState
+from stepwell.states import ATTENTION, Reason, RunState
 
 __all__ = ["RESULT_LIMIT", "Recorder"]
 
@@ -104,22 +106,43 @@ class Recorder:
     def end(
         self, settlement: Settlement, *rows: Execution, scope: Scope | None = None, keeps_context: bool = True
     ) -> Activated:
-        """Leave the run for good, or until a person acts; a stop request that is still open came too late."""
+        """Leave the run for good, or until a person acts.
+
+        A run that is over ends as it ended: a stop request that came too late stays on its row. One that stops for
+        a person is canceled instead when somebody has asked for that in the meantime.
+        """
+        if settlement.state in ATTENTION:
+            return self._stop(settlement, rows, keeps_context)
+        frees = self.run.options.get("unique_for") != "ever"
         self.record(
             *rows,
             next_step=self.current_step,
             scope=scope,
-            settlement=replace(
-                settlement,
-                answers_request=True,
-                frees_identity=settlement.state in TERMINAL and self.run.options.get("unique_for") != "ever",
-            ),
+            settlement=replace(settlement, frees_identity=frees),
             keeps_context=keeps_context,
         )
-        return self._activated(settlement)
+        return replace(self._activated(settlement), successor=_successor(self.stop_request))
+
+    def _stop(self, settlement: Settlement, rows: tuple[Execution, ...], keeps_context: bool) -> Activated:
+        if not keeps_context:
+            self.context.roll_back()
+        while True:
+            request = _request(self.stop_request)
+            if request.get("verb") == "cancel":
+                canceled = Settlement(RunState.CANCELED, reason=request.get("reason"))
+                return self.end(canceled, *rows, keeps_context=keeps_context)
+            checked = replace(settlement, answers_request=True, seen_wakeups=self.wakeups)
+            verdict = self.journal.write(rows, current_step=self.current_step, settlement=checked)
+            if verdict.accepted:
+                return self._activated(settlement)
+            self.wakeups, self.stop_request = verdict.wakeups, verdict.stop_request
 
     def hand_back(
-        self, *, reason: Reason | None = None, queue: str | None = None, priority: int | None = None,
+        self,
+        *,
+        reason: Reason | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
         answers_request: bool = False,
     ) -> Activated:
         """Give the run back, due at once: to another queue, to whoever is next, or because the worker drains."""
@@ -132,7 +155,7 @@ class Recorder:
             answers_request=answers_request,
         )
         self.journal.write((), current_step=self.current_step, settlement=settlement)
-        return self._activated(settlement)
+        return replace(self._activated(settlement), ready_in=queue or self.run.queue)
 
     def _activated(self, settlement: Settlement) -> Activated:
         return Activated(settlement.state, self.steps_done, settlement.reason, settlement.wake_at)
@@ -145,3 +168,12 @@ class Recorder:
             self._position = max(self._position, row.position)
             self.facts.append(row)
         self.current_step = next_step
+
+
+def _request(text: str | None) -> Mapping[str, Any]:
+    return json.loads(text) if text else {}
+
+
+def _successor(text: str | None) -> UUID | None:
+    value = _request(text).get("successor")
+    return UUID(value) if value else None

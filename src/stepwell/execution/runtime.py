@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -36,6 +37,7 @@ class ActivationRuntime:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._run = recorder.run
+        self._args = MappingProxyType(recorder.run.args)
         self._scope: Scope | None = None
         self._spec: StepSpec | None = None
 
@@ -46,7 +48,8 @@ class ActivationRuntime:
         Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by chance
         and absent after a restart.
         """
-        workflow = self._run.workflow.attached(self, self._run.args)
+        workflow: Any = self._run.workflow.__new__(self._run.workflow)
+        workflow._runtime, workflow._args = self, self._args
         self._scope, self._spec = scope, spec
         token = current.set(self)
         try:

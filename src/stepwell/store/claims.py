@@ -144,6 +144,11 @@ class Claims:
         return connection.execute(_ROTATE, {"run": run_id, "old": old, "new": new}).rowcount == 1
 
 
+    def standing(self, connection: Connection, run_id: UUID) -> Any:
+        """A run's ``lease_token``, ``wakeups`` and ``stop_request`` as they are now; None if it is gone."""
+        return connection.execute(_STANDING, {"run": run_id}).first()
+
+
 # -- statements ---------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +236,9 @@ _RELEASE: Final = (
         lease_token=None,
         lease_owner=None,
     )
+)
+_STANDING: Final = select(runs.c.lease_token, runs.c.wakeups, runs.c.stop_request).where(
+    runs.c.id == bindparam("run")
 )
 _ROTATE: Final = (
     update(runs)

@@ -45,7 +45,7 @@ def open_database(target: str | URL | Engine, options: DatabaseOptions, clock: C
         StoreError: The URL cannot be read, or its driver is not installed.
     """
     if isinstance(target, Engine):
-        dialect = dialect_named(target.dialect.name, options)
+        dialect = dialect_named(target.url.get_backend_name(), options)
         # Own connections, made the application's way: limits that we set must not reach the application's.
         pool = target.pool if isinstance(target.pool, StaticPool) else target.pool.recreate()
         engine = create_engine(target.url, pool=pool, **_engine_arguments(dialect))
@@ -70,7 +70,7 @@ def _engine_arguments(dialect: Dialect) -> dict[str, Any]:
 
 def _make_engine(url: URL, dialect: Dialect) -> Engine:
     arguments: dict[str, Any] = {"connect_args": dialect.connect_arguments(url), **_engine_arguments(dialect)}
-    if dialect.name == "sqlite" and url.database in (None, "", ":memory:"):
+    if dialect.has_one_writer and url.database in (None, "", ":memory:"):
         arguments["poolclass"] = StaticPool
     else:
         arguments.update(pool_size=8, max_overflow=_MOST_CONNECTIONS, pool_timeout=60)

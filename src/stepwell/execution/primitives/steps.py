@@ -113,6 +113,16 @@ class StepRunner:
             finally:
                 scope.close()
 
+    def failed_before(self, spec: StepSpec, next_step: str | None, error: BaseException) -> Activated | None:
+        """The author's code raised before the body could start: the step's policies decide."""
+        scope = self._journal.open_scope()
+        try:
+            attempt = self._begin(spec, next_step, scope)
+            with self._runtime.attempting(spec, scope) as workflow:
+                return self._failed(attempt, workflow, error)
+        finally:
+            scope.close()
+
     def _begin(self, spec: StepSpec, next_step: str | None, scope: Scope) -> _Attempt:
         recorder = self._recorder
         announced = latest_scheduled(recorder.facts, spec.name) if recorder.facts else None

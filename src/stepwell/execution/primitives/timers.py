@@ -16,7 +16,15 @@ from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
-__all__ = ["Timer", "Waited"]
+__all__ = ["InstantFailed", "Timer", "Waited"]
+
+
+class InstantFailed(Exception):
+    """The author's ``wait_until`` raised: an error of that step, before its body."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +78,12 @@ class Timer:
         return Waited(is_due=False, ended=ended)
 
     def _due_at(self, spec: StepSpec, announced: Fact | None) -> datetime | None:
-        is_retry = announced is not None and announced.attempt > 1
-        if spec.wait_until is not None and not is_retry:
-            return self._computed(spec, spec.wait_until)
+        if spec.wait_until is not None:
+            computed = self._computed(spec, spec.wait_until)
+            if announced is None or announced.attempt == 1 or announced.scheduled_for is None:
+                return computed
+            # The delay before a retry holds too.
+            return max(computed, announced.scheduled_for)
         if announced is not None:
             return announced.scheduled_for
         return None if spec.wait is None else self._anchor() + spec.wait
@@ -91,5 +102,7 @@ class Timer:
         try:
             with self._runtime.attempting(spec, scope) as workflow:
                 return require_aware(wait_until(workflow), f"wait_until of step {spec.name!r}")
+        except Exception as error:
+            raise InstantFailed(error) from error
         finally:
             scope.close()

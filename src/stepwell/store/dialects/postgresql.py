@@ -126,13 +126,14 @@ class PostgreSQLDialect(Dialect):
 
     def insert_runs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
         names = ", ".join(rows[0])
-        sql = (
+        # As text(): the caller's connection may be of another driver, with placeholders of its own.
+        insert = text(
             f"INSERT INTO stepwell_runs ({names}) SELECT {names} "
-            "FROM json_populate_recordset(CAST(NULL AS stepwell_runs), CAST(%s AS json)) "
-            "ON CONFLICT DO NOTHING RETURNING id"
+            "FROM json_populate_recordset(CAST(NULL AS stepwell_runs), CAST(:rows AS json)) "
+            "ON CONFLICT DO NOTHING RETURNING CAST(id AS text)"
         )
         values = json.dumps([{name: _json_value(value) for name, value in row.items()} for row in rows])
-        return {row[0] for row in connection.exec_driver_sql(sql, (values,))}
+        return {UUID(row[0]) for row in connection.execute(insert, {"rows": values})}
 
     def prepare_hot_connection(self, connection: Connection) -> None:
         # The planner takes a JSON set for a hundred rows and might scan the table for them.

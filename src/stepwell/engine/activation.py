@@ -1,0 +1,210 @@
+"""One activation of one run: prepare, drive, settle. The only place that sees both an author's class and the rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from stepwell.definition.registry import find_workflow
+from stepwell.engine.heroes import hero_reference
+from stepwell.engine.leases import Lease
+from stepwell.engine.store_journal import Place, StoreJournal
+from stepwell.entries import Settlement
+from stepwell.errors import DefinitionError, Undecodable, UnknownWorkflow
+from stepwell.execution.errors import describe
+from stepwell.execution.journal import Fact, RunFacts
+from stepwell.execution.linear import LinearDriver
+from stepwell.execution.outcome import Activated
+from stepwell.execution.recorder import Recorder
+from stepwell.execution.suspension import LeaseLost
+from stepwell.states import Reason, RunState
+from stepwell.store.rows import RunRow
+
+if TYPE_CHECKING:
+    from stepwell.engine.engine import Stepwell
+
+__all__ = ["activate"]
+
+_log = logging.getLogger(__name__)
+_FIRST_DEFERRAL: Final = timedelta(seconds=15)
+_LONGEST_DEFERRAL: Final = timedelta(minutes=5)
+_PREDECESSOR_POLL: Final = timedelta(seconds=30)
+
+
+class _Deferred(Exception):
+    """This worker does not know what the run needs; another one may (a deploy is rolling)."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def activate(engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: Sequence[Fact]) -> Activated | None:
+    """Drive a claimed run until it parks or ends.
+
+    Args:
+        engine: The engine.
+        run: The row, as claimed.
+        lease: Its lease, in the engine's book.
+        place: The worker.
+        known: The run's journal.
+
+    Returns:
+        None when the lease was lost: whoever has the run now goes on from what is durable.
+    """
+    try:
+        activated = _prepared(engine, run, lease, place, known)
+    except LeaseLost:
+        _log.warning("a lease was lost", extra={"action": "activation.lost", **_facts(run)})
+        return None
+    finally:
+        engine.leases.remove(lease)
+    if activated.state not in (RunState.WAITING, RunState.AWAITING):
+        _after_the_end(engine, run, activated)
+    return activated
+
+
+def _prepared(
+    engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: Sequence[Fact]
+) -> Activated:
+    plain = StoreJournal(engine, lease, place, known, None, hero_is_optional=True)
+    try:
+        if run.after_id is not None and engine.is_open(run.after_id):
+            return _settle(plain, run, _awaiting_predecessor(engine, run))
+        recorder = _recorder(engine, run, lease, place, known)
+        return LinearDriver(recorder).drive()
+    except _Deferred as deferred:
+        return _settle(plain, run, _deferral(engine, run, deferred))
+    except Undecodable as error:
+        return _settle(plain, run, _failure(Reason.UNDECODABLE, error))
+
+
+def _recorder(
+    engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: Sequence[Fact]
+) -> Recorder:
+    try:
+        workflow: Any = find_workflow(run.workflow)
+    except (UnknownWorkflow, DefinitionError) as error:
+        raise _Deferred(Reason.UNKNOWN_WORKFLOW, str(error)) from error
+    plan = workflow.plan
+    if run.version > workflow.version:
+        raise _Deferred(
+            Reason.NEWER_VERSION, f"{run.workflow} {run.version} is newer than this worker's {workflow.version}"
+        )
+    if run.current_step is not None and plan.find(run.current_step) is None:
+        raise _Deferred(Reason.UNKNOWN_STEP, f"{run.workflow} has no step {run.current_step!r} here")
+    if plan.is_procedural:
+        raise _Deferred(Reason.UNKNOWN_STEP, f"{run.workflow} has run(), which this version does not drive")
+    facts = RunFacts(
+        id=run.id,
+        workflow=workflow,
+        plan=plan,
+        version=run.version,
+        args=_decoded_args(engine, run),
+        context=_checked_context(run),
+        current_step=run.current_step,
+        queue=run.queue,
+        priority=run.priority,
+        due_at=run.due_at or run.created_at,
+        wakeups=run.wakeups,
+        stop_request=run.stop_request,
+        options=_mapping(run.options, "options"),
+    )
+    hero = hero_reference(run, engine.codec)
+    journal = StoreJournal(engine, lease, place, known, hero, workflow.is_hero_optional)
+    return Recorder(journal, facts, engine.codec, result_limit=engine.result_limit)
+
+
+def _decoded_args(engine: Stepwell, run: RunRow) -> dict[str, Any]:
+    value = engine.codec.loads(run.args, what="arguments") if run.args != "{}" else {}
+    if not isinstance(value, dict):
+        raise Undecodable("arguments cannot be read back: they are no mapping")
+    return value
+
+
+def _checked_context(run: RunRow) -> str | None:
+    if run.context is not None:
+        _mapping(run.context, "context")
+    return run.context
+
+
+def _mapping(text: str | None, what: str) -> dict[str, Any]:
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise Undecodable(f"{what} cannot be read back: its text is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise Undecodable(f"{what} cannot be read back: it is no mapping")
+    return value
+
+
+# -- settlements without a driver -----------------------------------------------------------------------------------
+
+
+def _settle(journal: StoreJournal, run: RunRow, settlement: Settlement) -> Activated:
+    verdict = journal.write((), current_step=run.current_step, settlement=settlement)
+    while not verdict.accepted:
+        # Something came: it is on the row, and whoever claims the run next will see it.
+        settlement = Settlement(RunState.READY, due_at=journal.now())
+        verdict = journal.write((), current_step=run.current_step, settlement=settlement)
+    return Activated(settlement.state, 0, settlement.reason, settlement.wake_at)
+
+
+def _awaiting_predecessor(engine: Stepwell, run: RunRow) -> Settlement:
+    return Settlement(
+        RunState.AWAITING,
+        reason=Reason.PREDECESSOR,
+        wake_at=engine.now() + _PREDECESSOR_POLL,
+        seen_wakeups=run.wakeups,
+    )
+
+
+def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
+    """Put the run off, twice as long each time; after ``unknown_grace`` it fails and says why."""
+    now = engine.now()
+    details = _mapping(run.details, "details")
+    since = details.get("deferred")
+    if not isinstance(since, dict) or since.get("reason") != deferred.reason:
+        since = {"reason": str(deferred.reason), "at": now.timestamp(), "times": 0}
+    if now.timestamp() - since["at"] >= engine.unknown_grace.total_seconds():
+        details.pop("deferred", None)
+        return Settlement(
+            RunState.FAILED,
+            reason=deferred.reason,
+            error_class="stepwell.UnknownWorkflow",
+            error_message=f"{deferred}. Deploy a worker that knows it, then run.resume().",
+            details=json.dumps(details),
+        )
+    wait = min(_FIRST_DEFERRAL * 2 ** since["times"], _LONGEST_DEFERRAL)
+    details["deferred"] = {**since, "times": since["times"] + 1}
+    _log.warning("a run was deferred", extra={"action": "activation.defer", "why": str(deferred), **_facts(run)})
+    return Settlement(
+        RunState.WAITING, reason=deferred.reason, wake_at=now + wait, details=json.dumps(details)
+    )
+
+
+def _failure(reason: Reason, error: BaseException) -> Settlement:
+    record = describe(error)
+    return Settlement(
+        RunState.FAILED, reason=reason, error_class=record.error_class, error_message=record.message
+    )
+
+
+def _after_the_end(engine: Stepwell, run: RunRow, activated: Activated) -> None:
+    if activated.state is RunState.READY:
+        engine.wake_queue(activated.ready_in or run.queue)
+        return
+    engine.hub.run_ended()
+    if activated.successor is not None:
+        engine.wake_runs([activated.successor])
+
+
+def _facts(run: RunRow) -> dict[str, str | None]:
+    return {"run_id": str(run.id), "workflow": run.workflow, "step": run.current_step}
+
+

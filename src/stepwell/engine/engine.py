@@ -1,0 +1,259 @@
+"""``Stepwell``: the engine. It joins the author's classes, the drivers and the store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import URL, Connection, Engine
+
+from stepwell.clock import Clock, SystemClock
+from stepwell.definition.starting import Call, StartOptions, set_default_engine
+from stepwell.definition.workflow import Workflow
+from stepwell.engine.hub import Hub
+from stepwell.engine.leases import Lease, LeaseBook
+from stepwell.engine.queries import RunQuery
+from stepwell.engine.records import SQLAlchemyRecords
+from stepwell.engine.run import Run
+from stepwell.engine.starting import Starts
+from stepwell.engine.transactions import current_step_scope
+from stepwell.errors import RunNotFound
+from stepwell.execution.recorder import RESULT_LIMIT
+from stepwell.serialization import Codec, RecordAdapter
+from stepwell.states import OPEN
+from stepwell.store import migrating
+from stepwell.store.claims import Claims, Renewal
+from stepwell.store.commands import Answer, Commands, Done
+from stepwell.store.database import Database, open_database
+from stepwell.store.dialects import DatabaseOptions
+from stepwell.store.mailbox import wake
+from stepwell.store.notifications import Notifier
+from stepwell.store.reads import find_run
+
+__all__ = ["Stepwell"]
+
+_LEASE: Final = timedelta(seconds=30)
+_UNKNOWN_GRACE: Final = timedelta(hours=1)
+_IDLE_LIMIT: Final = timedelta(seconds=60)
+
+
+class Stepwell:
+    """The engine: durable workflows in a SQL database.
+
+    Args:
+        database: A URL such as ``sqlite:///app.db``, ``postgresql://host/name`` or ``mariadb://host/name``; or an
+            existing SQLAlchemy ``Engine``, beside which Stepwell opens connections of its own.
+        lease: For how long a worker may be silent before its runs are taken over; renewed every third of it.
+            30 seconds by default, at least one.
+        max_recoveries: After so many lost workers in a row, without progress, a run fails as ``worker_lost``.
+        unknown_grace: For how long runs wait for a worker that knows their class, step or version.
+        session_idle_limit: After how long the server ends a transaction that does nothing (a stopped process);
+            at least two leases.
+        result_limit: The most bytes of a step's result, encoded; 1 MiB by default.
+        records: Further adapters for records of other mappers.
+        clock: Where the time comes from; a ``ManualClock`` in tests. By default the database's time.
+        default: Become the engine that ``Workflow.start`` uses when no other is named.
+
+    Raises:
+        StoreError: The URL cannot be read, or its driver is not installed.
+        UnsupportedDatabase: Stepwell does not run on it.
+
+    Example:
+        >>> well = Stepwell("sqlite://")
+        >>> well.migrate()
+        >>> well.runs().count()
+        0
+    """
+
+    def __init__(
+        self,
+        database: str | URL | Engine,
+        *,
+        lease: timedelta = _LEASE,
+        max_recoveries: int = 5,
+        unknown_grace: timedelta = _UNKNOWN_GRACE,
+        session_idle_limit: timedelta = _IDLE_LIMIT,
+        result_limit: int = RESULT_LIMIT,
+        records: Sequence[RecordAdapter] = (),
+        clock: Clock | None = None,
+        default: bool = True,
+    ) -> None:
+        if lease < timedelta(seconds=1):
+            raise ValueError(f"lease must be at least one second; got {lease}")
+        if session_idle_limit < 2 * lease:
+            session_idle_limit = 2 * lease
+        options = DatabaseOptions(
+            session_idle_limit=session_idle_limit.total_seconds(), lease_seconds=lease.total_seconds()
+        )
+        self.clock: Clock = clock or SystemClock()
+        self.codec = Codec(records=[SQLAlchemyRecords(), *records])
+        self.lease = lease
+        self.max_recoveries = max_recoveries
+        self.unknown_grace = unknown_grace
+        self.result_limit = result_limit
+        self.database: Database = open_database(database, options, self.clock)
+        self.claims = Claims(self.database.dialect)
+        self.commands = Commands(self.database.dialect)
+        self.leases = LeaseBook(lease)
+        self.hub = Hub()
+        self._notifier = Notifier(self.database.engine) if self.database.dialect.notifies else None
+        self._starts = Starts(self)
+        self._connecting = threading.Lock()
+        self._is_connected = False
+        if default:
+            set_default_engine(self)
+
+    def __repr__(self) -> str:
+        return f"Stepwell({self.database.engine.url!r})"
+
+    # -- the schema ---------------------------------------------------------------------------------------------
+
+    def migrate(self) -> None:
+        """Bring the tables to the shape that this version needs; harmless to repeat, and in several processes."""
+        self.connect()
+        migrating.upgrade(self.database.engine)
+
+    def check(self) -> list[migrating.Finding]:
+        """Look at the server and the tables; answer what is worth knowing.
+
+        Raises:
+            UnsupportedDatabase: The server cannot keep the promises.
+            SchemaOutdated: The tables are missing or old; the message says what to run.
+        """
+        self.connect()
+        self.database.check_server()
+        return migrating.check(self.database.engine)
+
+    def connect(self) -> None:
+        """Check the server and learn its time, once; called by whatever uses the database first."""
+        if self._is_connected:
+            return
+        with self._connecting:
+            if not self._is_connected:
+                self.database.check_server()
+                self.database.measure_time()
+                self._is_connected = True
+
+    def close(self) -> None:
+        """Give all connections back."""
+        if self._notifier is not None:
+            self._notifier.close()
+        self.database.close()
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """The time by which leases, waits and deadlines are judged: the database's."""
+        return self.clock.now()
+
+    # -- runs ---------------------------------------------------------------------------------------------------
+
+    def start(self, call: Call, options: StartOptions) -> Run:
+        """Start one run; authors write ``MyWorkflow.start(...)``."""
+        self.connect()
+        return self._starts.one(call, options)
+
+    def start_many(self, calls: Iterable[Call], options: StartOptions) -> list[Run]:
+        """Start many runs in one transaction; authors write ``MyWorkflow.start_many(...)``."""
+        self.connect()
+        return self._starts.many(calls, options)
+
+    def run(self, run_id: UUID | str) -> Run:
+        """A handle on the run with this id.
+
+        Raises:
+            RunNotFound: There is none.
+        """
+        try:
+            found = UUID(str(run_id))
+        except ValueError:
+            raise RunNotFound(f"{run_id!r} is no run id: a run id is a UUID.") from None
+        run = Run(self, found, created=False)
+        run.info()
+        return run
+
+    def runs(self, workflow: type[Workflow[Any]] | str | None = None) -> RunQuery:
+        """A query over the runs, of one workflow or of all.
+
+        Example:
+            >>> well = Stepwell("sqlite://")
+            >>> well.migrate()
+            >>> well.runs().live().newest().limit(10).all()
+            []
+        """
+        self.connect()
+        name = workflow if isinstance(workflow, str) or workflow is None else workflow.workflow_name
+        return RunQuery(self, workflows=None if name is None else (name,))
+
+    def is_open(self, run_id: UUID) -> bool:
+        """The run exists and is not over."""
+        with self.reading() as connection:
+            row = find_run(connection, run_id)
+        return row is not None and row.state in OPEN
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection to read with: inside a step whose transaction is open, that one."""
+        self.connect()
+        runtime = current_step_scope(self)
+        if runtime is not None and self.database.dialect.has_one_writer and runtime.scope.has_changes():
+            connection: Connection = runtime.scope.connection  # type: ignore[attr-defined]  # the store's scope
+            yield connection
+            return
+        with self.database.read() as connection:
+            yield connection
+
+    def command(self, work: Callable[[Connection, datetime], Done]) -> Answer:
+        """Do something to a run from outside, in a transaction of its own, and wake whom it concerns.
+
+        Inside a step on SQLite, where there is one writer, it takes part in the step's transaction if one is open.
+        """
+        self.connect()
+        runtime = current_step_scope(self)
+        if runtime is not None and self.database.dialect.has_one_writer and runtime.scope.has_changes():
+            scope: Any = runtime.scope
+            done = work(scope.connection, self.now())
+            scope.after_commit.append(lambda: self._follow(done))
+        else:
+            done = self.database.repeating(lambda connection: work(connection, self.now()))
+            self._follow(done)
+        return done.answer
+
+    def _follow(self, done: Done) -> None:
+        self.hub.run_ended()
+        if done.ready_in is not None:
+            self.wake_queue(done.ready_in)
+        if done.successor is not None:
+            self.wake_runs([done.successor])
+
+    # -- waking -------------------------------------------------------------------------------------------------
+
+    def wake_queue(self, queue: str) -> None:
+        """A queue has something to do: tell the workers. Only ever after the commit."""
+        self.hub.wake(queue)
+        if self._notifier is not None:
+            self._notifier.notify(queue)
+
+    def wake_runs(self, run_ids: Sequence[UUID]) -> None:
+        """Make runs that wait to be woken look again."""
+        self.database.repeating(lambda connection: wake(connection, run_ids, self.now()))
+        self.hub.wake("")
+
+    # -- leases -------------------------------------------------------------------------------------------------
+
+    def renew_leases(self, leases: Sequence[Lease]) -> dict[UUID, Renewal]:
+        """Renew leases of this process in one statement, ahead of steps; note what was lost."""
+        pairs = [(lease.run_id, lease.token) for lease in leases]
+        asked_at = self.clock.monotonic()
+        until = self.now() + self.lease
+        answers = self.database.retrying(
+            lambda connection: self.claims.renew(connection, pairs, until), urgent=True
+        )
+        self.leases.renewed(pairs, answers, asked_at + self.lease.total_seconds())
+        return answers

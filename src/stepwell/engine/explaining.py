@@ -1,0 +1,93 @@
+"""What a run waits for, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from stepwell.states import ExecutionState, Reason, RunState
+from stepwell.store.rows import ExecutionRow, RunRow
+
+__all__ = ["explain"]
+
+
+def explain(run: RunRow, history: Sequence[ExecutionRow], now: datetime) -> str:
+    """A sentence or two: where the run stands, since when, and who can release it."""
+    at = f" at step {run.current_step!r}" if run.current_step else ""
+    since = f"since {_ago(now - run.changed_at)}"
+    match RunState(run.state):
+        case RunState.READY:
+            text = f"is due{at} in queue {run.queue!r} {since} and waits for a worker"
+        case RunState.RUNNING:
+            text = f"is driven by {run.lease_owner}{at} {since}{_lease(run, now)}"
+        case RunState.WAITING:
+            text = f"waits{at} until {_instant(run.wake_at)} ({_why(run)}); run.reschedule() moves it"
+        case RunState.AWAITING:
+            text = f"waits{at} to be woken ({_why(run)}) {since}{_deadline(run)}"
+        case RunState.PAUSED:
+            text = f"was paused{at} {since}{_reason(run)}; run.resume() goes on, run.skip() leaves the step out"
+        case RunState.FAILED:
+            text = f"failed{at} {since}{_reason(run)}{_error(run)}; run.resume() tries again"
+        case RunState.COMPLETED:
+            text = f"completed {since}"
+        case RunState.CANCELED:
+            text = f"was canceled {since}{_reason(run)}"
+    return f"Run {run.id} of {run.workflow} {text}.{_request(run)}{_attempts(run, history)}"
+
+
+def _ago(span: timedelta) -> str:
+    seconds = max(0, int(span.total_seconds()))
+    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = seconds // size
+            return f"{count} {unit}{'s' if count != 1 else ''}"
+    return f"{seconds} s"
+
+
+def _instant(instant: datetime | None) -> str:
+    return "?" if instant is None else instant.isoformat(timespec="seconds")
+
+
+def _why(run: RunRow) -> str:
+    words = {
+        Reason.TIMER: "its wait",
+        Reason.RETRY: "the delay before a retry",
+        Reason.RECOVERING: "its worker was lost",
+        Reason.PREDECESSOR: f"run {run.after_id}, whose place it takes, is not over yet",
+        Reason.UNKNOWN_WORKFLOW: "no worker so far knows this workflow",
+        Reason.UNKNOWN_STEP: "no worker so far knows this step",
+        Reason.NEWER_VERSION: "no worker so far has this version",
+    }
+    return words.get(Reason(run.reason), run.reason) if run.reason in set(Reason) else (run.reason or "its wait")
+
+
+def _lease(run: RunRow, now: datetime) -> str:
+    if run.lease_expires_at is not None and run.lease_expires_at < now:
+        return "; its lease has run out, any worker will take it over"
+    return ""
+
+
+def _deadline(run: RunRow) -> str:
+    return f", looked at again at {_instant(run.wake_at)}" if run.wake_at else ""
+
+
+def _reason(run: RunRow) -> str:
+    return f" ({run.reason})" if run.reason else ""
+
+
+def _error(run: RunRow) -> str:
+    return f" with {run.error_class}: {run.error_message}" if run.error_class else ""
+
+
+def _request(run: RunRow) -> str:
+    return " A stop request is pending." if run.stop_request and run.finished_at is None else ""
+
+
+def _attempts(run: RunRow, history: Sequence[ExecutionRow]) -> str:
+    failed = [
+        row for row in history if row.name == run.current_step and row.state == ExecutionState.FAILED
+    ]
+    if not failed or run.finished_at is not None:
+        return ""
+    last = failed[-1]
+    return f" The step has failed {len(failed)} time(s), last with {last.error_class}: {last.error_message}"

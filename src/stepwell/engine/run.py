@@ -1,0 +1,216 @@
+"""A run from outside: what it is, what it waits for, and what a person can do to it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from stepwell.clock import require_aware
+from stepwell.definition.runtime import current
+from stepwell.engine.explaining import explain
+from stepwell.errors import ResultTimeout, RunCanceled, RunError, RunFailed, RunNotFound
+from stepwell.states import RunState
+from stepwell.store.commands import Answer
+from stepwell.store.reads import find_run, history
+from stepwell.store.rows import ExecutionRow, RunRow
+
+if TYPE_CHECKING:
+    from stepwell.engine.engine import Stepwell
+
+__all__ = ["Run"]
+
+_FIRST_POLL: Final = 0.005
+_LONGEST_POLL: Final = 0.5
+
+
+class Run:
+    """A handle on one run. Every property is read from the database when it is asked for.
+
+    Attributes:
+        id: The run's id, a UUIDv7.
+        created: False when ``on_conflict="skip"`` answered with a run that existed already.
+    """
+
+    __slots__ = ("_engine", "created", "id")
+
+    def __init__(self, engine: Stepwell, run_id: UUID, *, created: bool = True) -> None:
+        self._engine = engine
+        self.id = run_id
+        self.created = created
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    # -- what it is ---------------------------------------------------------------------------------------------
+
+    def info(self) -> RunRow:
+        """The run's row as it is now, in one read.
+
+        Raises:
+            RunNotFound: The row is gone.
+        """
+        with self._engine.reading() as connection:
+            row = find_run(connection, self.id)
+        if row is None:
+            raise RunNotFound(f"there is no run {self.id}: it was deleted, or its transaction was rolled back.")
+        return row
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands."""
+        return RunState(self.info().state)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it stands there, where the state alone does not say it."""
+        return self.info().reason
+
+    @property
+    def workflow(self) -> str:
+        """The workflow's stable name."""
+        return self.info().workflow
+
+    @property
+    def current_step(self) -> str | None:
+        """The step that the run is at; None past the last one."""
+        return self.info().current_step
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        """The arguments of the start; records are references."""
+        return MappingProxyType(dict(self._decoded(self.info().args, "arguments")))
+
+    @property
+    def context(self) -> Mapping[str, Any]:
+        """The run's context as of its last finished step."""
+        text = self.info().context
+        return MappingProxyType(json.loads(text) if text else {})
+
+    @property
+    def steps(self) -> Sequence[ExecutionRow]:
+        """The run's journal: every attempt, in order."""
+        with self._engine.reading() as connection:
+            return history(connection, self.id)
+
+    def result(self, timeout: timedelta | None = None) -> Any:
+        """Wait for the end of the run and answer its result.
+
+        Args:
+            timeout: How long to wait; None waits as long as it takes, zero does not wait.
+
+        Raises:
+            RunFailed: The run has failed (it can be resumed).
+            RunCanceled: It was canceled.
+            ResultTimeout: It is not over yet.
+            RunError: Called inside a step, which would hold a worker's thread for another run.
+        """
+        if current.get() is not None:
+            raise RunError("result() waits, and a step must not wait for another run: its thread would be blocked.")
+        limit = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        pause, seen = _FIRST_POLL, 0
+        while True:
+            row = self.info()
+            if row.state == RunState.COMPLETED:
+                return None if row.result is None else self._decoded(row.result, "result")
+            self._raise_if_stopped(row)
+            left = None if limit is None else limit - time.monotonic()
+            if left is not None and left <= 0:
+                raise ResultTimeout(f"run {self.id} is {row.state} after {timeout}: {self.explain()}")
+            seen = self._engine.hub.wait_for_ending(seen, pause if left is None else min(pause, left))
+            pause = min(pause * 1.5, _LONGEST_POLL)
+
+    def _raise_if_stopped(self, row: RunRow) -> None:
+        if row.state == RunState.FAILED:
+            raise RunFailed(
+                self.id, row.reason or "", error_class=row.error_class, error_message=row.error_message
+            )
+        if row.state == RunState.CANCELED:
+            raise RunCanceled(f"run {self.id} was canceled ({row.reason or 'no reason given'}).")
+
+    def explain(self) -> str:
+        """What the run waits for, since when, and who can release it, as a sentence or two."""
+        with self._engine.reading() as connection:
+            row = find_run(connection, self.id)
+            journal = history(connection, self.id)
+        if row is None:
+            raise RunNotFound(f"there is no run {self.id}")
+        return explain(row, journal, self._engine.now())
+
+    def _decoded(self, text: str, what: str) -> Any:
+        return self._engine.codec.loads(text, what=f"{what} of run {self.id}")
+
+    # -- what a person can do -----------------------------------------------------------------------------------
+
+    def pause(self, reason: str | None = None, *, by: str | None = None) -> Answer:
+        """Stop the run until ``resume()``; what it is scheduled for, and when, is kept.
+
+        Durability:
+            Committed when this returns. On a run that is being driven it is a request: the step that runs finishes
+            and is journaled, then the run pauses.
+
+        Returns:
+            ``done``, ``requested`` or ``unchanged``.
+
+        Raises:
+            InvalidTransition: The run is over, or failed.
+        """
+        return self._engine.command(lambda c, at: self._engine.commands.pause(c, self.id, at, reason, by))
+
+    def resume(self, *, by: str | None = None) -> Answer:
+        """Go on from where the run stopped; an instant that is still ahead is kept, attempts are counted anew.
+
+        On a live run it withdraws a pause that was not honoured yet.
+
+        Raises:
+            InvalidTransition: The run is over.
+        """
+        return self._engine.command(lambda c, at: self._engine.commands.resume(c, self.id, at, by))
+
+    def skip(self, reason: str | None = None, *, by: str | None = None) -> Answer:
+        """Leave the step that the run is at as skipped and go on with the next, also from paused and failed.
+
+        On a run that is being driven the step that runs now finishes first; then the request is void.
+
+        Raises:
+            InvalidTransition: The run is over.
+        """
+        return self._engine.command(lambda c, at: self._engine.commands.skip(c, self.id, at, reason, by))
+
+    def cancel(self, reason: str | None = None, *, by: str | None = None) -> Answer:
+        """End the run; its identity is free again.
+
+        Durability:
+            On a run that is being driven it is a request, honoured after the step that runs; what that step wrote
+            is kept.
+
+        Raises:
+            InvalidTransition: The run is over.
+        """
+        return self._engine.command(lambda c, at: self._engine.commands.cancel(c, self.id, at, reason, by))
+
+    def reschedule(self, at: datetime | timedelta | None = None) -> Answer:
+        """Move the instant of a parked run: an aware instant, or a duration from now; by default now.
+
+        Raises:
+            InvalidTransition: The run is not parked.
+        """
+        if isinstance(at, datetime):
+            require_aware(at, "at")
+
+        def instant(now: datetime) -> datetime:
+            return now + at if isinstance(at, timedelta) else at or now
+
+        return self._engine.command(
+            lambda c, now: self._engine.commands.reschedule(c, self.id, now, instant(now))
+        )

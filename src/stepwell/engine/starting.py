@@ -1,0 +1,244 @@
+"""Starting runs: in a transaction of one's own or in the caller's, one or many, with the identity settled.
+
+A start only inserts (``on_conflict="replace"`` excepted). Two starts of one identity meet in a unique index: the
+second waits for the first one's transaction, then finds its run. Nothing is raised by the database on the way, so
+that the caller's transaction stays usable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from stepwell.clock import require_aware
+from stepwell.definition.identity import RunKey, run_key
+from stepwell.definition.starting import Call, StartOptions
+from stepwell.engine.heroes import hero_columns
+from stepwell.engine.run import Run
+from stepwell.engine.transactions import Place, place_of
+from stepwell.errors import RunAlreadyExists, StoreError
+from stepwell.ids import new_run_id
+from stepwell.states import Reason, RunState
+from stepwell.store.database import AnswerLost
+from stepwell.store.identities import Replacement, holder_of, take_place
+from stepwell.store.rows import RunRow
+
+if TYPE_CHECKING:
+    from stepwell.engine.engine import Stepwell
+
+__all__ = ["ARGS_LIMIT", "Starts"]
+
+ARGS_LIMIT: Final = 1024 * 1024
+_MOST_ROUNDS: Final = 10
+_ROWS_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """One start, encoded."""
+
+    call: Call
+    key: RunKey | None
+    row: dict[str, Any]
+
+    @property
+    def id(self) -> UUID:
+        run_id: UUID = self.row["id"]
+        return run_id
+
+
+class Starts:
+    """Starts runs of one engine."""
+
+    def __init__(self, engine: Stepwell) -> None:
+        self._engine = engine
+
+    def one(self, call: Call, options: StartOptions) -> Run:
+        """Start one run (see ``Workflow.start``)."""
+        return self._all([self._encode(call, options)], options)[0]
+
+    def many(self, calls: Iterable[Call], options: StartOptions) -> list[Run]:
+        """Start many runs in one transaction and few statements."""
+        if options.key is not None:
+            raise StoreError("start_many() cannot give one key= to many runs; use unique_by in the class.")
+        starts = [self._encode(call, options) for call in calls]
+        return self._all(starts, options) if starts else []
+
+    def _all(self, starts: list[_Start], options: StartOptions) -> list[Run]:
+        place = place_of(self._engine, options)
+        try:
+            runs = self._insert_all(place, starts, options)
+        except AnswerLost:
+            if place.is_callers:
+                raise
+            # The ids are ours: what was committed after all is found again, not made twice.
+            runs = self._insert_all(place, starts, options)
+        return runs
+
+    def _insert_all(self, place: Place, starts: list[_Start], options: StartOptions) -> list[Run]:
+        with ExitStack() as stack:
+            connection = place.enter(stack)
+            found = self._insert(connection, starts, options)
+        ready = {run.queue for start, run in zip(starts, found, strict=True) if run.id == start.id and run.lane}
+        place.after_commit(lambda: self._wake(ready))
+        return [
+            Run(self._engine, run.id, created=run.id == start.id)
+            for start, run in zip(starts, found, strict=True)
+        ]
+
+    def _wake(self, queues: Iterable[str]) -> None:
+        for queue in queues:
+            self._engine.wake_queue(queue)
+
+    # -- encoding -----------------------------------------------------------------------------------------------
+
+    def _encode(self, call: Call, options: StartOptions) -> _Start:
+        engine, cls = self._engine, call.workflow
+        now = engine.now()
+        at = _instant(options.at, now)
+        key = run_key(call, options, engine.codec)
+        hero = (None, None) if call.hero is None else hero_columns(call.hero, engine.codec)
+        queue = options.queue or cls.queue
+        first = cls.plan.first
+        is_due = at is None or at <= now
+        row = {
+            "id": new_run_id(),
+            "workflow": cls.workflow_name,
+            "version": cls.version,
+            "key": None if key is None else key.text,
+            "active_key": None if key is None else key.digest,
+            "hero_type": hero[0],
+            "hero_id": hero[1],
+            "state": (RunState.READY if is_due else RunState.WAITING).value,
+            "reason": None if is_due else Reason.TIMER.value,
+            "args": "{}" if not call.args else engine.codec.dumps(call.args, what="arguments", limit=ARGS_LIMIT),
+            "queue": queue,
+            "priority": cls.priority if options.priority is None else options.priority,
+            "lane": queue if is_due else None,
+            "due_at": now if is_due else None,
+            "wake_at": None if is_due else at,
+            "wakeups": 0,
+            "current_step": None if cls.plan.is_procedural or first is None else first.name,
+            "recoveries": 0,
+            "after_id": None,
+            "definition": cls.plan.fingerprint,
+            "options": _options_text(cls, options),
+            "created_at": now,
+            "changed_at": now,
+        }
+        return _Start(call, key, row)
+
+    # -- inserting ----------------------------------------------------------------------------------------------
+
+    def _insert(self, connection: Connection, starts: list[_Start], options: StartOptions) -> list[RunRow]:
+        # In the order of their keys, so that two batches with common keys do not wait for each other crosswise.
+        ordered = sorted(starts, key=lambda start: (start.key.digest if start.key else "", start.id))
+        created: set[UUID] = set()
+        for begin in range(0, len(ordered), _ROWS_AT_ONCE):
+            rows = [start.row for start in ordered[begin : begin + _ROWS_AT_ONCE]]
+            created |= self._engine.database.dialect.insert_runs(connection, rows)
+        return [
+            _Inserted.of(start) if start.id in created else self._settle(connection, start, options)
+            for start in starts
+        ]
+
+    def _settle(self, connection: Connection, start: _Start, options: StartOptions) -> Any:
+        """The row was not inserted: it is there already (a repeated start), or its identity is taken."""
+        database = self._engine.database
+        for _ in range(_MOST_ROUNDS):
+            holder = self._holder(connection, start)
+            if holder is not None:
+                if holder.id == start.id:
+                    return holder
+                return self._conflict(connection, start, holder, options)
+            # Whoever held the identity has finished between the two statements.
+            if database.dialect.insert_runs(connection, [start.row]):
+                return _Inserted.of(start)
+        raise StoreError(f"could not settle the identity of {start.row['workflow']} {start.row['key']}: try again.")
+
+    def _holder(self, connection: Connection, start: _Start) -> RunRow | None:
+        digest = None if start.key is None else start.key.digest
+        return holder_of(
+            connection, self._engine.database.dialect, start.id, start.row["workflow"], digest
+        )
+
+    def _conflict(self, connection: Connection, start: _Start, holder: RunRow, options: StartOptions) -> Any:
+        mode = options.on_conflict or start.call.workflow.on_conflict
+        live = Run(self._engine, holder.id, created=False)
+        if mode == "skip" and (not options.same_args or self._same_args(holder, start)):
+            return holder
+        if mode == "replace" and holder.finished_at is None:
+            return self._replace(connection, start, holder)
+        raise RunAlreadyExists(_refusal(start, holder, mode), live)
+
+    def _same_args(self, holder: RunRow, start: _Start) -> bool:
+        codec = self._engine.codec
+        return holder.args == start.row["args"] or codec.canonical(
+            codec.loads(holder.args, what="arguments")
+        ) == codec.canonical(codec.loads(start.row["args"], what="arguments"))
+
+    def _replace(self, connection: Connection, start: _Start, holder: RunRow) -> Any:
+        """Take the identity over. Two runs of one identity never execute at the same time."""
+        replacement: Replacement = take_place(
+            connection, self._engine.commands, holder.id, start.id, self._engine.now()
+        )
+        row = {**start.row, **replacement.columns(start.row)}
+        return self._settle_replacement(connection, replace(start, row=row))
+
+    def _settle_replacement(self, connection: Connection, start: _Start) -> Any:
+        if self._engine.database.dialect.insert_runs(connection, [start.row]):
+            return _Inserted.of(start)
+        raise StoreError(
+            f"another start took the identity of {start.row['workflow']} {start.row['key']} at the same time: try again."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Inserted:
+    """As much of a row that was just inserted as its caller looks at."""
+
+    id: UUID
+    queue: str
+    lane: str | None
+
+    @classmethod
+    def of(cls, start: _Start) -> Any:
+        return cls(start.row["id"], start.row["queue"], start.row["lane"])
+
+
+def _instant(at: datetime | timedelta | None, now: datetime) -> datetime | None:
+    if at is None:
+        return None
+    return now + at if isinstance(at, timedelta) else require_aware(at, "at")
+
+
+def _options_text(cls: Any, options: StartOptions) -> str | None:
+    said: dict[str, Any] = {}
+    if options.queue is not None:
+        said["queue"] = options.queue
+    if options.priority is not None:
+        said["priority"] = options.priority
+    if cls.unique_for != "run":
+        said["unique_for"] = cls.unique_for
+    if cls.max_recoveries is not None:
+        said["max_recoveries"] = cls.max_recoveries
+    return json.dumps(said) if said else None
+
+
+def _refusal(start: _Start, holder: RunRow, mode: str) -> str:
+    name = start.row["workflow"]
+    what = f"{name} with the identity {start.row['key']} exists already: run {holder.id}, {holder.state}."
+    if mode == "skip":
+        return f"{what} It was started with other arguments; same_args=False takes it all the same."
+    if holder.finished_at is not None:
+        return f"{what} {name} says unique_for = 'ever', so this identity is never free again."
+    return f"{what} Use on_conflict='skip' to get that run, 'replace' to cancel it, or another key=."
+
+

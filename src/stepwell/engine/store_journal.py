@@ -1,0 +1,261 @@
+"""A run's journal in the database, under a lease: where ``execution`` and ``store`` meet."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from sqlalchemy.exc import DBAPIError
+
+from stepwell.engine.leases import Lease
+from stepwell.engine.step_session import StepScope
+from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
+from stepwell.execution.journal import Fact, TransientConflict
+from stepwell.execution.suspension import LeaseLost
+from stepwell.ids import new_token
+from stepwell.serialization import RecordRef
+from stepwell.states import ExecutionState
+from stepwell.store.database import AnswerLost
+from stepwell.store.journal import row_state
+
+if TYPE_CHECKING:
+    from stepwell.engine.engine import Stepwell
+
+__all__ = ["Place", "StoreJournal"]
+
+_log = logging.getLogger(__name__)
+_LONGEST_PAUSE: Final = 2.0
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a worker offers to the activations that it runs.
+
+    Attributes:
+        worker: The worker's name, for people.
+        should_yield: Asked between steps: others wait, or the worker drains.
+        is_draining: The worker takes on nothing more.
+        is_abandoned: The grace period is over: do not wait for the database any longer.
+        run_coroutine: Runs a coroutine on the process's event loop.
+    """
+
+    worker: str
+    should_yield: Callable[[float, int], bool]
+    is_draining: Callable[[], bool]
+    is_abandoned: Callable[[], bool]
+    run_coroutine: Callable[[Coroutine[Any, Any, Any], timedelta | None], Any]
+
+
+class StoreJournal:
+    """The journal of one claimed run (see ``execution.journal.Journal``).
+
+    Args:
+        engine: The engine.
+        lease: The run's lease; its token fences every write.
+        place: The worker.
+        known: The run's history, loaded with the claim.
+        hero: The reference to its hero.
+        hero_is_optional: The class says so.
+    """
+
+    def __init__(
+        self,
+        engine: Stepwell,
+        lease: Lease,
+        place: Place,
+        known: Sequence[Fact],
+        hero: RecordRef | None,
+        hero_is_optional: bool,
+    ) -> None:
+        self._engine = engine
+        self._database = engine.database
+        self._lease = lease
+        self._place = place
+        self._known = known
+        self._hero = hero
+        self._hero_is_optional = hero_is_optional
+        self._began_at = time.monotonic()
+        self._written = 0
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        return self._engine.now()
+
+    def history(self) -> Sequence[Fact]:
+        return self._known
+
+    def open_scope(self) -> StepScope:
+        return StepScope(self._database, self._engine.codec, self._hero, self._hero_is_optional)
+
+    @property
+    def starter(self) -> Stepwell:
+        return self._engine
+
+    @property
+    def is_draining(self) -> bool:
+        return self._place.is_draining()
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._lease.stop_requested or self._place.is_draining()
+
+    def should_yield(self) -> bool:
+        return self._place.should_yield(time.monotonic() - self._began_at, self._written)
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> Any:
+        return self._place.run_coroutine(coroutine, timeout)
+
+    # -- bodies -------------------------------------------------------------------------------------------------
+
+    def body_starts(self, execution: Execution) -> None:
+        self._lease.is_shown = False
+        self._lease.progress = None
+        self._lease.shown = execution
+
+    def body_ends(self) -> None:
+        self._lease.shown = None
+
+    def show_progress(self, done: int, total: int | None) -> None:
+        self._lease.progress = (done, total)
+
+    def ensure_lease(self) -> None:
+        lease, clock = self._lease, self._engine.clock
+        if lease.is_lost:
+            raise LeaseLost
+        if clock.monotonic() < lease.expires_at_monotonic:
+            return
+        # The process stood still for longer than the lease (a stopped machine, a long pause): ask before acting.
+        renewals = self._insist(lambda: self._engine.renew_leases([lease]))
+        if lease.is_lost or not renewals[lease.run_id].is_ours:
+            raise LeaseLost
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        executions: Sequence[Execution],
+        *,
+        current_step: str | None,
+        context: str | None = None,
+        settlement: Settlement | None = None,
+        scope: StepScope | None = None,
+    ) -> Verdict:
+        lease = self._lease
+        if lease.is_lost:
+            raise LeaseLost
+        entry = JournalEntry(
+            lease.run_id,
+            lease.token,
+            self._engine.now(),
+            self._place.worker,
+            current_step,
+            tuple(executions),
+            context,
+            settlement,
+        )
+        if scope is not None and scope.has_changes():
+            verdict = self._write_with(scope, entry)
+        else:
+            verdict = self._write(entry)
+            if scope is not None and verdict.accepted:
+                for call in scope.after_commit:
+                    call()
+        if not verdict.accepted:
+            return self._refused()
+        self._written += 1
+        if settlement is not None:
+            self._engine.leases.remove(lease)
+        return verdict
+
+    def _refused(self) -> Verdict:
+        """Nothing was written: either a park was refused because something came, or the lease is lost."""
+        row = self._insist(self._look)
+        if row is None or row.lease_token != self._lease.token:
+            self._lease.is_lost = True
+            self._engine.leases.remove(self._lease)
+            raise LeaseLost
+        return Verdict(False, row.wakeups, row.stop_request)
+
+    def _look(self) -> Any:
+        with self._database.read() as connection:
+            return self._engine.claims.standing(connection, self._lease.run_id)
+
+    def _write(self, entry: JournalEntry) -> Verdict:
+        while True:
+            try:
+                return self._database.write(entry)
+            except AnswerLost:
+                token = self._rotate(entry.token)
+                if self._is_there(entry):
+                    return Verdict(True, *self._look_at_requests())
+                # It can no longer arrive late: the old token is gone. Say it again under the new one.
+                entry = replace(entry, token=token)
+
+    def _write_with(self, scope: StepScope, entry: JournalEntry) -> Verdict:
+        try:
+            return scope.commit(entry)
+        except AnswerLost as lost:
+            self._rotate(entry.token)
+            if self._is_there(entry):
+                for call in scope.after_commit:
+                    call()
+                return Verdict(True, *self._look_at_requests())
+            raise TransientConflict from lost
+
+    def _rotate(self, old: UUID) -> UUID:
+        """Exchange the token, so that a write whose answer was lost has either happened or never will.
+
+        Raises:
+            LeaseLost: The run was settled by that very write, or belongs to another: either way we are done.
+        """
+        lease, claims = self._lease, self._engine.claims
+        new = new_token()
+        rotated = self._insist(
+            lambda: self._database.retrying(lambda connection: claims.rotate(connection, lease.run_id, old, new))
+        )
+        if not rotated:
+            lease.is_lost = True
+            self._engine.leases.remove(lease)
+            raise LeaseLost
+        lease.token = new
+        return new
+
+    def _is_there(self, entry: JournalEntry) -> bool:
+        """The entry was written before its answer was lost. One that settles is gone with its token, if it was."""
+        if entry.settlement is not None or not entry.executions:
+            return False
+        row = entry.executions[0]
+
+        def find() -> str | None:
+            with self._database.read() as connection:
+                return row_state(connection, entry.run_id, row.position)
+
+        state = self._insist(find)
+        return state is not None and state not in (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
+
+    def _look_at_requests(self) -> tuple[int, str | None]:
+        row = self._insist(self._look)
+        return (0, None) if row is None else (row.wakeups, row.stop_request)
+
+    def _insist(self, work: Callable[[], Any]) -> Any:
+        """Do it, waiting as long as the database cannot be reached and the worker's grace lasts."""
+        pause = 0.02
+        while True:
+            try:
+                return work()
+            except (AnswerLost, DBAPIError) as error:
+                if not self._database.is_connection_error(error):
+                    raise
+                if self._place.is_abandoned():
+                    raise LeaseLost from error
+                _log.warning(
+                    "the database cannot be reached; waiting",
+                    extra={"action": "journal.wait", "run_id": str(self._lease.run_id)},
+                )
+                time.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)

@@ -1,0 +1,186 @@
+"""Whose transaction a command takes part in: its own, the caller's, or that of the step it is called in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import Session, SessionTransaction
+
+from stepwell.definition.runtime import current
+from stepwell.definition.starting import StartOptions
+from stepwell.errors import RunError, StoreError
+from stepwell.execution.runtime import ActivationRuntime
+
+if TYPE_CHECKING:
+    from stepwell.engine.engine import Stepwell
+
+__all__ = ["Place", "current_step_scope", "place_of"]
+
+_log = logging.getLogger(__name__)
+_CALLS: Final = "stepwell_after_commit"
+_COMMITTED: Final = "stepwell_committed"
+
+
+class Place(Protocol):
+    """A transaction to write in."""
+
+    is_callers: bool
+
+    def enter(self, stack: ExitStack) -> Connection:
+        """The connection; what must be ended at the end goes on the stack."""
+        ...
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Do it once what was written is visible to others. A hint: it may never be called."""
+        ...
+
+
+class _Own:
+    is_callers = False
+
+    def __init__(self, engine: Stepwell) -> None:
+        self._engine = engine
+
+    def enter(self, stack: ExitStack) -> Connection:
+        return stack.enter_context(self._engine.database.begin())
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        call()
+
+
+class _Connections:
+    is_callers = True
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def enter(self, stack: ExitStack) -> Connection:
+        return self._connection
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """A connection does not tell when it has committed: the workers find the run at their next look."""
+
+
+class _Sessions:
+    is_callers = True
+
+    def __init__(self, session: Session, engine: Stepwell) -> None:
+        self._session = session
+        self._engine = engine
+
+    def enter(self, stack: ExitStack) -> Connection:
+        # A pending hero gets its primary key, and the run never exists without it.
+        self._session.flush()
+        return _session_connection(self._session, self._engine)
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        after_commit(self._session, call)
+
+
+class _Steps:
+    is_callers = True
+
+    def __init__(self, runtime: ActivationRuntime) -> None:
+        self._scope: Any = runtime.scope
+
+    def enter(self, stack: ExitStack) -> Connection:
+        connection: Connection = self._scope.connection
+        return connection
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        self._scope.after_commit.append(call)
+
+
+def current_step_scope(engine: Stepwell) -> ActivationRuntime | None:
+    """The step of this engine that is running here, if one is."""
+    runtime = current.get()
+    if isinstance(runtime, ActivationRuntime) and runtime.starter is engine:
+        return runtime
+    return None
+
+
+def place_of(engine: Stepwell, options: StartOptions) -> Place:
+    """Where a start with these options writes.
+
+    Raises:
+        RunError: The session is an asynchronous one.
+    """
+    if options.connection is not None:
+        return _Connections(options.connection)
+    if options.session is not None:
+        return _Sessions(_synchronous(options.session), engine)
+    runtime = current_step_scope(engine)
+    return _Own(engine) if runtime is None else _Steps(runtime)
+
+
+def _synchronous(session: Any) -> Session:
+    if isinstance(session, Session):
+        return session
+    if hasattr(session, "sync_session"):
+        raise RunError(
+            "an AsyncSession cannot be used from synchronous code. Write: "
+            "await session.run_sync(lambda s: MyWorkflow.with_options(session=s).start(...))"
+        )
+    raise RunError(f"session= takes a SQLAlchemy Session; got a {type(session).__qualname__}.")
+
+
+def _session_connection(session: Session, engine: Stepwell) -> Connection:
+    try:
+        connection = session.connection()
+    except Exception:
+        # A session with a bind for each class: any of them that is our database will do.
+        connection = session.connection(bind_arguments={"bind": engine.database.engine})
+    ours, theirs = engine.database.dialect.name, connection.dialect.name
+    if theirs not in (ours, {"mariadb": "mysql"}.get(ours)):
+        raise StoreError(
+            f"the session is on {theirs}, the runs are on {ours}: a start can join a transaction of its own "
+            "database only."
+        )
+    return connection
+
+
+def after_commit(session: Session, call: Callable[[], None]) -> None:
+    """Call it once the session's transaction has committed; a rolled back savepoint takes its calls along."""
+    if not event.contains(session, "after_transaction_end", _ended):
+        event.listen(session, "after_commit", _committed)
+        event.listen(session, "after_soft_rollback", _rolled_back)
+        event.listen(session, "after_transaction_end", _ended)
+    transaction = session.get_nested_transaction() or session.get_transaction()
+    session.info.setdefault(_CALLS, []).append((transaction, call))
+
+
+def _committed(session: Session) -> None:
+    # Fires for the release of a savepoint too.
+    if session.get_nested_transaction() is None:
+        session.info[_COMMITTED] = True
+
+
+def _rolled_back(session: Session, previous: SessionTransaction) -> None:
+    calls = session.info.get(_CALLS, [])
+    session.info[_CALLS] = [each for each in calls if not _is_within(each[0], previous)]
+
+
+def _is_within(transaction: SessionTransaction | None, outer: SessionTransaction) -> bool:
+    while transaction is not None:
+        if transaction is outer:
+            return True
+        transaction = transaction.parent
+    return False
+
+
+def _ended(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is not None:
+        return
+    calls = session.info.pop(_CALLS, [])
+    if not session.info.pop(_COMMITTED, False):
+        return
+    for _, call in calls:
+        try:
+            call()
+        except Exception:
+            # The caller's commit has succeeded: a hint that failed is none of its business.
+            _log.exception("a wake after commit failed", extra={"action": "start.wake_failed"})

@@ -1,0 +1,235 @@
+"""What a person does to a run from outside. Each function locks the run's row first, in the caller's transaction.
+
+On a run that nobody holds a command acts at once. On a running one it leaves a request on the row and bumps
+``wakeups``, so that a park which did not see the request is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+
+from stepwell.errors import InvalidTransition, RunNotFound
+from stepwell.states import ATTENTION, VERBS, ExecutionState, Kind, Outcome, Reason, RunState
+from stepwell.store.dialects import Dialect
+from stepwell.store.rows import RUN, RunRow
+from stepwell.store.schema import executions, runs
+
+__all__ = ["Answer", "Commands", "Done", "holds_identity_for_ever"]
+
+_STRENGTH: Final = {"skip": 1, "pause": 2, "cancel": 3}
+
+
+class Answer(StrEnum):
+    """What came of a command."""
+
+    DONE = "done"
+    REQUESTED = "requested"
+    """The run is being driven; it honours the request at its next boundary."""
+    UNCHANGED = "unchanged"
+    """Nothing to do: the run is there already, or a stronger request stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a command, and which queue has something to do now."""
+
+    answer: Answer
+    ready_in: str | None = None
+    successor: UUID | None = None
+
+
+_UNCHANGED: Final = Done(Answer.UNCHANGED)
+_REQUESTED: Final = Done(Answer.REQUESTED)
+
+
+class Commands:
+    """The outside commands on one database product; each method takes an open connection."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._find = select(*RUN.columns).where(runs.c.id == bindparam("id"))
+        if dialect.skips_locked_rows:
+            self._find = self._find.with_for_update(of=runs)
+
+    def lock(self, connection: Connection, run_id: UUID, verb: str) -> RunRow:
+        """The run's newest row, locked.
+
+        Raises:
+            RunNotFound: There is none.
+            InvalidTransition: Its state does not allow the verb.
+        """
+        run = RUN.one(connection.execute(self._find, {"id": run_id}).first())
+        if run is None:
+            raise RunNotFound(f"there is no run {run_id}")
+        allowed = VERBS[verb]
+        if run.state not in allowed:
+            raise InvalidTransition(run_id, run.state, verb, allowed)
+        return run
+
+    def pause(self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None) -> Done:
+        """Stop the run; what it is scheduled for, and when, is kept in its journal."""
+        run = self.lock(connection, run_id, "pause")
+        if run.state == RunState.RUNNING:
+            return _request(connection, run, "pause", now, reason, by)
+        if run.state == RunState.PAUSED:
+            return _UNCHANGED
+        _change(connection, run, now, state=RunState.PAUSED, reason=reason, lane=None, wake_at=None)
+        return Done(Answer.DONE)
+
+    def resume(self, connection: Connection, run_id: UUID, now: datetime, by: str | None) -> Done:
+        """Go on from where it stopped; the count of attempts and of lost workers begins anew.
+
+        An instant that is still ahead is kept: the run is looked at now and parks again for what remains.
+        """
+        run = self.lock(connection, run_id, "resume")
+        if run.state not in ATTENTION:
+            return self._withdraw_pause(connection, run, now)
+        _journal_command(connection, run, "resume", now, by)
+        _make_ready(connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=None)
+        return Done(Answer.DONE, ready_in=run.queue)
+
+    def _withdraw_pause(self, connection: Connection, run: RunRow, now: datetime) -> Done:
+        if _verb(run.stop_request) != "pause":
+            return _UNCHANGED
+        _change(connection, run, now, stop_request=None)
+        return Done(Answer.DONE)
+
+    def skip(self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None) -> Done:
+        """Leave the step that the run is at now as skipped, and go on with the next, also from ``paused``."""
+        run = self.lock(connection, run_id, "skip")
+        if run.current_step is None:
+            return _UNCHANGED
+        if run.state == RunState.RUNNING:
+            return _request(connection, run, "skip", now, reason, by)
+        request = _request_text("skip", now, reason, by, run.current_step)
+        if run.state in ATTENTION:
+            _journal_command(connection, run, "skip", now, by)
+        _make_ready(connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=request)
+        return Done(Answer.DONE, ready_in=run.queue)
+
+    def cancel(self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None) -> Done:
+        """End the run; its identity is free again."""
+        run = self.lock(connection, run_id, "cancel")
+        if run.state == RunState.RUNNING:
+            return _request(connection, run, "cancel", now, reason, by)
+        keeps = holds_identity_for_ever(run.options)
+        _change(
+            connection,
+            run,
+            now,
+            state=RunState.CANCELED,
+            reason=reason,
+            active_key=run.active_key if keeps else None,
+            open_branch=None,
+            lane=None,
+            wake_at=None,
+            stop_request=None,
+            finished_at=now,
+        )
+        connection.execute(_CANCEL_SCHEDULED, {"run": run.id, "at": now})
+        return Done(Answer.DONE, successor=successor_of(run.stop_request))
+
+    def reschedule(self, connection: Connection, run_id: UUID, now: datetime, at: datetime) -> Done:
+        """Move the instant of a parked run; what it is parked for stays."""
+        run = self.lock(connection, run_id, "reschedule")
+        connection.execute(_MOVE_SCHEDULED, {"run": run.id, "instant": at})
+        if at <= now:
+            _make_ready(connection, run, now)
+            return Done(Answer.DONE, ready_in=run.queue)
+        _change(connection, run, now, state=RunState.WAITING, lane=None, due_at=None, wake_at=at,
+                reason=run.reason or Reason.TIMER)  # fmt: skip
+        return Done(Answer.DONE)
+
+
+def holds_identity_for_ever(options: str | None) -> bool:
+    """The run's class says that an identity is used once."""
+    try:
+        return json.loads(options or "{}").get("unique_for") == "ever"
+    except (ValueError, AttributeError):
+        return False
+
+
+def successor_of(stop_request: str | None) -> UUID | None:
+    """The run that waits for this one to end, if a start replaced it while it was held."""
+    value = _decoded(stop_request).get("successor")
+    return UUID(value) if value else None
+
+
+def with_successor(now: datetime, successor: UUID) -> str:
+    """A request to cancel that names the run which takes this one's place."""
+    return json.dumps(
+        {"verb": "cancel", "reason": "replaced", "at": now.isoformat(), "successor": str(successor)}
+    )
+
+
+def _decoded(stop_request: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(stop_request or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _verb(stop_request: str | None) -> str | None:
+    return _decoded(stop_request).get("verb")
+
+
+def _request_text(verb: str, now: datetime, reason: str | None, by: str | None, step: str | None) -> str:
+    return json.dumps({"verb": verb, "reason": reason, "by": by, "at": now.isoformat(), "step": step})
+
+
+def _request(
+    connection: Connection, run: RunRow, verb: str, now: datetime, reason: str | None, by: str | None
+) -> Done:
+    """Leave a request for whoever drives the run: cancel beats pause beats skip."""
+    standing = _verb(run.stop_request)
+    if standing is not None and _STRENGTH.get(standing, 0) >= _STRENGTH[verb]:
+        return _UNCHANGED if standing != verb else _REQUESTED
+    text = _request_text(verb, now, reason, by, run.current_step)
+    connection.execute(update(runs).where(runs.c.id == run.id).values(stop_request=text, wakeups=runs.c.wakeups + 1))
+    return _REQUESTED
+
+
+def _change(connection: Connection, run: RunRow, now: datetime, **values: Any) -> None:
+    connection.execute(
+        update(runs).where(runs.c.id == run.id).values(wakeups=runs.c.wakeups + 1, changed_at=now, **values)
+    )
+
+
+def _make_ready(connection: Connection, run: RunRow, now: datetime, **values: Any) -> None:
+    _change(
+        connection, run, now, state=RunState.READY, reason=None, lane=run.queue, due_at=now, wake_at=None, **values
+    )
+
+
+def _journal_command(connection: Connection, run: RunRow, verb: str, now: datetime, by: str | None) -> None:
+    last = select(func.coalesce(func.max(executions.c.position), 0)).where(executions.c.run_id == run.id)
+    connection.execute(
+        insert(executions).values(
+            run_id=run.id,
+            position=connection.execute(last).scalar_one() + 1,
+            name=verb,
+            kind=Kind.COMMAND.value,
+            attempt=1,
+            state=ExecutionState.COMPLETED.value,
+            outcome=Outcome.SUCCESS.value,
+            finished_at=now,
+            details=json.dumps({"by": by, "from": run.state}),
+        )
+    )
+
+
+_SCHEDULED: Final = (executions.c.run_id == bindparam("run"), executions.c.state == ExecutionState.SCHEDULED.value)
+_CANCEL_SCHEDULED: Final = (
+    update(executions)
+    .where(*_SCHEDULED)
+    .values(state=ExecutionState.CANCELED.value, outcome=Outcome.CANCELED.value, finished_at=bindparam("at"))
+)
+_MOVE_SCHEDULED: Final = update(executions).where(*_SCHEDULED).values(scheduled_for=bindparam("instant"))
+

@@ -1,0 +1,123 @@
+"""Reading a run's journal for a driver, and showing the body that is running."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Connection, bindparam, exists, insert, literal, select, update
+
+from stepwell.entries import Execution
+from stepwell.states import RunState
+from stepwell.store.rows import RowShape
+from stepwell.store.schema import executions, runs
+from stepwell.store.types import UID
+
+__all__ = ["HistoryRow", "histories", "row_state", "show_body"]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """What a driver needs of a journal row: no tracebacks."""
+
+    run_id: UUID
+    position: int
+    name: str
+    key: str | None
+    kind: str
+    attempt: int
+    state: str
+    outcome: str | None
+    scheduled_for: datetime | None
+    finished_at: datetime | None
+    details: str | None
+
+
+_SHAPE: Final = RowShape(executions, HistoryRow)
+_HISTORIES: Final = (
+    select(*_SHAPE.columns)
+    .where(executions.c.run_id.in_(bindparam("ids", expanding=True)), executions.c.superseded_at.is_(None))
+    .order_by(executions.c.run_id, executions.c.position)
+)
+_STATE: Final = select(executions.c.state).where(
+    executions.c.run_id == bindparam("run"), executions.c.position == bindparam("at")
+)
+
+
+def histories(connection: Connection, run_ids: Collection[UUID]) -> dict[UUID, list[HistoryRow]]:
+    """The journals of several runs in one query, each in its order, superseded rows left out."""
+    found: dict[UUID, list[HistoryRow]] = {run_id: [] for run_id in run_ids}
+    if found:
+        for row in _SHAPE.all(connection.execute(_HISTORIES, {"ids": list(found)})):
+            found[row.run_id].append(row)
+    return found
+
+
+def row_state(connection: Connection, run_id: UUID, position: int) -> str | None:
+    """The state of one row of a run's journal; None if there is no such row."""
+    state: str | None = connection.execute(_STATE, {"run": run_id, "at": position}).scalar()
+    return state
+
+
+_IS_OURS: Final = exists().where(
+    runs.c.id == bindparam("run", type_=UID),
+    runs.c.lease_token == bindparam("token", type_=UID),
+    runs.c.state == RunState.RUNNING.value,
+)
+_REFRESH: Final = (
+    update(executions)
+    .where(
+        executions.c.run_id == bindparam("run"),
+        executions.c.position == bindparam("at"),
+        executions.c.state.in_(["scheduled", "in_progress"]),
+        _IS_OURS,
+    )
+    .values(
+        state="in_progress",
+        attempt=bindparam("new_attempt"),
+        started_at=bindparam("began"),
+        worker=bindparam("by"),
+        details=bindparam("told"),
+    )
+)
+_SHOWN: Final[Sequence[str]] = ("run_id", "position", "name", "kind", "attempt", "state", "started_at", "worker", "details")
+
+
+def show_body(
+    connection: Connection, run_id: UUID, token: UUID, row: Execution, worker: str, details: str | None
+) -> None:
+    """Make a long body visible as an ``in_progress`` row at the position that its end will take.
+
+    Nothing is written when the token is no longer the run's, or when the body has ended in the meantime.
+    """
+    values: dict[str, Any] = {
+        "run": run_id,
+        "token": token,
+        "at": row.position,
+        "began": row.started_at,
+        "new_attempt": row.attempt,
+        "by": worker,
+        "told": details,
+    }
+    if connection.execute(_REFRESH, values).rowcount:
+        return
+    source = select(
+        literal(run_id, UID),
+        literal(row.position),
+        literal(row.name),
+        literal(row.kind.value),
+        literal(row.attempt),
+        literal("in_progress"),
+        literal(row.started_at, executions.c.started_at.type),
+        literal(worker),
+        literal(details, executions.c.details.type),
+    ).where(
+        exists().where(
+            runs.c.id == run_id, runs.c.lease_token == token, runs.c.state == RunState.RUNNING.value
+        ),
+        ~exists().where(executions.c.run_id == run_id, executions.c.position == row.position),
+    )
+    connection.execute(insert(executions).from_select(list(_SHOWN), source))

@@ -1,0 +1,131 @@
+"""Signals and wakes: what is sent to a run is a row, and the row is kept until somebody reads it.
+
+Inside a caller's transaction a signal only inserts; the wake that follows is a short transaction of its own, and a
+signal whose wake never came carries ``pending_at`` and is swept up by any worker's tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Connection, bindparam, case, insert, select, update
+
+from stepwell.states import RunState
+from stepwell.store.rows import SIGNAL, SignalRow
+from stepwell.store.schema import runs, signals
+
+__all__ = ["consume", "has_key", "insert_signal", "settle_pending", "sweep_pending", "unread", "wake"]
+
+_AT_ONCE: Final = 200
+PENDING_AFTER: Final = timedelta(seconds=1)
+
+_IS_AWAITING: Final = runs.c.state == RunState.AWAITING.value
+_WAKE: Final = (
+    update(runs)
+    .where(runs.c.id.in_(bindparam("ids", expanding=True)))
+    .ordered_values(
+        # The state changes last: MariaDB assigns from left to right, and the others ask for the old one.
+        (runs.c.wakeups, runs.c.wakeups + 1),
+        (runs.c.lane, case((_IS_AWAITING, runs.c.queue), else_=runs.c.lane)),
+        (runs.c.due_at, case((_IS_AWAITING, bindparam("at")), else_=runs.c.due_at)),
+        (runs.c.wake_at, case((_IS_AWAITING, None), else_=runs.c.wake_at)),
+        (runs.c.state, case((_IS_AWAITING, RunState.READY.value), else_=runs.c.state)),
+    )
+)
+_INSERT: Final = insert(signals)
+_HAS_KEY: Final = select(signals.c.id).where(
+    signals.c.run_id == bindparam("run"),
+    signals.c.name == bindparam("signal"),
+    signals.c.idempotency_key == bindparam("key"),
+)
+_UNREAD: Final = (
+    select(*SIGNAL.columns)
+    .where(
+        signals.c.run_id == bindparam("run"), signals.c.name == bindparam("signal"), signals.c.consumed_at.is_(None)
+    )
+    .order_by(signals.c.id)
+    .limit(1)
+)
+_CONSUME: Final = (
+    update(signals)
+    .where(signals.c.id == bindparam("signal_id"), signals.c.consumed_at.is_(None))
+    .values(consumed_at=bindparam("at"), consumed_by=bindparam("position"))
+)
+_PENDING: Final = (
+    select(signals.c.id, signals.c.run_id)
+    .where(signals.c.pending_at <= bindparam("before"))
+    .order_by(signals.c.pending_at)
+    .limit(_AT_ONCE)
+)
+_SETTLE: Final = (
+    update(signals).where(signals.c.id.in_(bindparam("ids", expanding=True))).values(pending_at=None)
+)
+
+
+def wake(connection: Connection, run_ids: Iterable[UUID], now: datetime) -> None:
+    """Bump the runs' counters and make those ready that wait to be woken; a run that is over does not mind."""
+    ids = sorted(run_ids)
+    if ids:
+        connection.execute(_WAKE, {"ids": ids, "at": now})
+
+
+def has_key(connection: Connection, run_id: UUID, name: str, idempotency_key: str) -> bool:
+    """A signal of this name with this key has been sent to the run already."""
+    values = {"run": run_id, "signal": name, "key": idempotency_key}
+    return connection.execute(_HAS_KEY, values).first() is not None
+
+
+def insert_signal(
+    connection: Connection,
+    run_id: UUID,
+    name: str | None,
+    payload: str | None,
+    now: datetime,
+    *,
+    idempotency_key: str | None = None,
+    is_pending: bool = False,
+) -> int:
+    """Put a signal into the run's mailbox and answer its id; without a name it is a wake that must not be lost.
+
+    Args:
+        is_pending: Its wake comes after the caller's commit; until then any worker may do it instead.
+    """
+    values: dict[str, Any] = {
+        "run_id": run_id,
+        "name": name,
+        "payload": payload,
+        "idempotency_key": idempotency_key,
+        "sent_at": now,
+        "pending_at": now if is_pending else None,
+    }
+    inserted = connection.execute(_INSERT, values).inserted_primary_key
+    return int(inserted[0]) if inserted is not None else 0
+
+
+def unread(connection: Connection, run_id: UUID, name: str) -> SignalRow | None:
+    """The oldest signal of this name that nobody has read."""
+    return SIGNAL.one(connection.execute(_UNREAD, {"run": run_id, "signal": name}).first())
+
+
+def consume(connection: Connection, signal_id: int, position: int, now: datetime) -> bool:
+    """Mark a signal as read by the journal row at ``position``; False if it was read already."""
+    values = {"signal_id": signal_id, "at": now, "position": position}
+    return connection.execute(_CONSUME, values).rowcount == 1
+
+
+def settle_pending(connection: Connection, signal_ids: Iterable[int]) -> None:
+    """Their wake has happened."""
+    ids = list(signal_ids)
+    if ids:
+        connection.execute(_SETTLE, {"ids": ids})
+
+
+def sweep_pending(connection: Connection, now: datetime) -> int:
+    """Do the wakes of signals whose sender died between its commit and the wake; answer how many."""
+    rows = connection.execute(_PENDING, {"before": now - PENDING_AFTER}).all()
+    wake(connection, {row.run_id for row in rows}, now)
+    settle_pending(connection, [row.id for row in rows])
+    return len(rows)
