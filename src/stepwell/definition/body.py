@@ -61,6 +61,11 @@ class ClassBody(dict[str, Any]):
             self.variables.add(name)
         super().__setitem__(name, value)
 
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """As a dict does it, seen like any other binding."""
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
+
     def remember(self, declared: Declared) -> None:
         """Add a step, unless it is there already."""
         if all(known is not declared for known in self.steps):
@@ -78,21 +83,27 @@ class ClassBody(dict[str, Any]):
         for attribute, bound in self._bindings.items():
             if len(bound) > 1 and self.get(attribute) is bound[-1] and bound[-1].name != attribute:
                 del self[attribute]
-        named: dict[str, Declared] = {}
+        self._refuse_twins(workflow)
         for declared in self.steps:
-            name = declared.name
-            if named.setdefault(name, declared) is not declared:
-                raise DefinitionError(
-                    workflow, "two steps have this name; give one of them another, @step(name=...)", step=name
-                )
-            holder = self.setdefault(name, declared)
+            holder = self.setdefault(declared.name, declared)
             if holder is not declared:
                 raise DefinitionError(
                     workflow,
                     f"this step's name is also bound to {_kind_of(holder)} in the class body, which "
                     "hides the step. Rename one of them",
-                    step=name,
+                    step=declared.name,
                 )
+
+    def _refuse_twins(self, workflow: str) -> None:
+        names: set[str] = set()
+        for declared in self.steps:
+            if declared.name in names:
+                raise DefinitionError(
+                    workflow,
+                    "two steps have this name; give one of them another, @step(name=...)",
+                    step=declared.name,
+                )
+            names.add(declared.name)
 
 
 def _is_behaviour(value: object) -> bool:

@@ -28,14 +28,15 @@ def broken_kind(function: object) -> str | None:
         return f"is no function but {function!r}"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return "is a generator function: its body would not run when it is called"
-    parameters = parameters_of(function)
-    if parameters is not None and not any(map(_is_positional, parameters.values())):
+    if _takes_nothing(function):
         return "takes no parameter for the workflow: its first one is self"
     return None
 
 
 def broken_condition(function: object) -> str | None:
     """Why this cannot be asked about a workflow, as ``skip_if``, ``wait_until`` and ``@cancel_if`` are."""
+    if callable(function) and _takes_nothing(function):
+        return "takes no parameter, and is called with the workflow: write lambda self: ..."
     problem = broken_kind(function)
     if problem is not None or not callable(function):
         return problem
@@ -93,6 +94,11 @@ def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
         if inner is function:
             return function
         function = inner
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    parameters = parameters_of(function)
+    return parameters is not None and not any(map(_is_positional, parameters.values()))
 
 
 def _is_positional(parameter: inspect.Parameter) -> bool:

@@ -5,7 +5,6 @@ They are computed from ``Workflow`` itself, so that a verb that is added there i
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -63,7 +62,7 @@ def _refuse_covered(workflow: str, name: str, value: object) -> None:
     if isinstance(value, Step):
         return
     for attribute in ("__func__", "fget", "__wrapped__"):
-        inner = inspect.getattr_static(value, attribute, None)
+        inner = getattr(value, attribute, None)
         if isinstance(inner, Step | Handler):
             kind = "@step" if isinstance(inner, Step) else "@handles"
             raise DefinitionError(workflow, f"{kind} must stand above all other decorators", step=name)

@@ -89,7 +89,7 @@ class Backoff:
         """
         delay = self.base
         for _ in range(retry - 1 if self.factor > 1 else 0):
-            if delay * self.factor >= self.cap:
+            if delay >= self.cap / self.factor:
                 delay = self.cap
                 break
             delay *= self.factor

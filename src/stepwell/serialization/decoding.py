@@ -19,6 +19,7 @@ from stepwell.serialization.paths import (
     in_keys,
     in_set,
     same_place,
+    with_article,
 )
 from stepwell.serialization.plain import TAG
 from stepwell.serialization.records import RecordRef
@@ -73,8 +74,6 @@ class Decoder:
             return form(self, node["v"])
         except (Misfit, RecursionError):
             raise
-        except Undecodable as error:
-            raise Misfit(f"a {tag}: {error}") from error
         except Exception as error:  # whatever damaged text leads to
             raise Misfit(
                 f"a damaged {tag} ({type(error).__name__}: {error})",
@@ -86,12 +85,21 @@ def _scalar(scalar: Scalar) -> _Form:
     return lambda decoder, payload: scalar.decode(payload)
 
 
+def _class_of(name: str) -> type:
+    try:
+        return find_class(name)
+    except Undecodable as error:
+        raise Misfit(f"{with_article(name)}: {error}") from error.__cause__
+
+
 def _object(kind: Kind) -> _Form:
     def decode(decoder: Decoder, payload: Any) -> object:
         name, fields, *unset = payload
-        cls = find_class(name)
+        cls = _class_of(name)
         if not kind.matches(cls):
-            raise Misfit(f"a {name}, which is no {kind.tag} any more", f"Make it a {kind.tag} again.")
+            raise Misfit(
+                f"{with_article(name)}, which is no {kind.tag} any more", f"Make it a {kind.tag} again."
+            )
         values = decoder.walk(fields.items(), at_field)
         return kind.make(cls, dict(zip(fields, values, strict=True)), unset[0] if unset else [])
 
@@ -100,7 +108,7 @@ def _object(kind: Kind) -> _Form:
 
 def _enum(decoder: Decoder, payload: Any) -> object:
     name, member = payload
-    return member_from(find_class(name), member)
+    return member_from(_class_of(name), member)
 
 
 def _custom(decoder: Decoder, payload: Any) -> object:
@@ -116,7 +124,8 @@ def _custom(decoder: Decoder, payload: Any) -> object:
         return custom.decode(value)
     except Exception as error:
         raise Misfit(
-            f"a {custom.type.__qualname__}, and its decoder raised {type(error).__name__}: {error}",
+            f"{with_article(custom.type.__qualname__)}, and its decoder raised "
+            f"{type(error).__name__}: {error}",
             f"Correct the decoder that was registered with the tag {tag!r}.",
         ) from error
 

@@ -22,6 +22,7 @@ from stepwell.serialization.paths import (
     in_keys,
     in_set,
     same_place,
+    with_article,
 )
 from stepwell.serialization.plain import MAX_DEPTH, TAG, tagged
 from stepwell.serialization.records import RecordRef
@@ -32,8 +33,8 @@ __all__ = ["PLAIN_FORMS", "Encoder", "Form", "dict_pairs"]
 
 Form = Callable[["Encoder", Any], object]
 
-_LONGEST_INT_BITS: Final = 2048
-"""Python converts at least 640 digits whatever its settings; longer ints are written in base 16."""
+_ALWAYS_CONVERTED_BITS: Final = 2048
+"""Python refuses to convert ints with very many digits, but never ones below 640 digits."""
 
 _BETWEEN_SURROGATES: Final = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 
@@ -103,17 +104,18 @@ class Encoder:
                 raise refusal(value, self.forms)
             name = stable_name(cls)
         except Unstorable as error:
-            raise Misfit(f"a {cls.__qualname__}: {error}") from error
+            raise Misfit(f"{with_article(cls.__qualname__)}: {error}") from error
         fields, unset = kind.take(value)
         written = dict(zip(fields, self.walk(value, fields.items(), at_field), strict=True))
         return tagged(kind.tag, [name, written, unset] if unset and self.keeps_unset else [name, written])
 
     def _custom(self, custom: Custom, value: object) -> object:
+        cls = custom.type
         try:
             made = custom.encode(value)
         except Exception as error:
             raise Misfit(
-                f"a {custom.type.__qualname__}, and its encoder raised {type(error).__name__}: {error}",
+                f"{with_article(cls.__qualname__)}, and its encoder raised {type(error).__name__}: {error}",
                 f"Correct the encoder that was registered with the tag {custom.tag!r}.",
             ) from error
         return tagged("custom", [custom.tag, *self.walk(value, [(None, made)], same_place)])
@@ -128,7 +130,12 @@ def _itself(encoder: Encoder, value: object) -> object:
 
 
 def _int(encoder: Encoder, value: int) -> object:
-    return value if value.bit_length() <= _LONGEST_INT_BITS else tagged("int", hex(value))
+    if value.bit_length() > _ALWAYS_CONVERTED_BITS:
+        try:
+            str(value)
+        except ValueError:  # more digits than this process converts
+            return tagged("int", hex(value))
+    return value
 
 
 def _float(encoder: Encoder, value: float) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, Flag
 from typing import Any
 
@@ -14,12 +15,11 @@ def member_form(member: Enum) -> str | list[str | int]:
     """A member's name; of a Flag the names of its bits, and a number for bits that have none."""
     if not isinstance(member, Flag):
         return member.name
-    rest = member.value
-    names: list[str | int] = []
-    for bit in member:
-        names.append(bit.name or "")
-        rest &= ~bit.value
-    return [*names, rest] if rest else names
+    parts: Iterable[Flag | None] = member  # None where a bit has no member of its own
+    bits = [bit for bit in parts if bit is not None]
+    names = [bit.name for bit in bits if bit.name]
+    rest = member.value & ~sum(bit.value for bit in bits)
+    return [*names, rest] if rest else [*names]
 
 
 def member_from(cls: type, form: Any) -> object:

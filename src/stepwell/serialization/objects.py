@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from stepwell.serialization.paths import Misfit
+from stepwell.serialization.paths import Misfit, with_article
 
 __all__ = ["KINDS", "Kind", "kind_of"]
 
@@ -72,14 +72,17 @@ class _Dataclasses:
         names = [field.name for field in dataclasses.fields(value)]
         if strange := sorted(parameters - set(names)):
             raise Misfit(
-                f"a {cls.__qualname__}, whose __init__ takes what no field keeps: {_listed(strange)}",
+                f"{with_article(cls.__qualname__)}, whose __init__ takes what no field keeps: "
+                f"{_listed(strange)}",
                 f"Teach the codec: codec.register({cls.__name__}, 'a-tag', encode, decode).",
             )
         missing = object()
         found = {name: getattr(value, name, missing) for name in names}
         fields = {name: item for name, item in found.items() if item is not missing}
         if lost := sorted(parameters - set(fields)):
-            raise Misfit(f"a {cls.__qualname__} without its {_listed(lost)}", "Set it before it is stored.")
+            raise Misfit(
+                f"{with_article(cls.__qualname__)} without its {_listed(lost)}", "Set it before it is stored."
+            )
         return fields, []
 
     def make(self, cls: Any, fields: dict[str, Any], unset: list[str]) -> object:
@@ -89,7 +92,7 @@ class _Dataclasses:
             value = cls(**{name: item for name, item in fields.items() if name in parameters})
         except Exception as error:
             raise Misfit(
-                f"a {cls.__qualname__}, which cannot be made from the fields {_listed(fields)} "
+                f"{with_article(cls.__qualname__)}, which cannot be made from the fields {_listed(fields)} "
                 f"({type(error).__name__}: {error})",
                 "Give fields that were added later a default.",
             ) from error
@@ -145,15 +148,14 @@ def _check_fields(
 ) -> None:
     if gone := sorted(set(fields) - set(known)):
         raise Misfit(
-            f"a {cls.__qualname__} with {_listed(gone)}, which the class no longer has",
-            "Keep the field until the runs that stored it are over, "
-            "or read the old form with codec.register(cls, 'a-tag', encode, decode).",
+            f"{with_article(cls.__qualname__)} with {_listed(gone)}, which the class no longer has",
+            "Keep the field, with a default, until the runs that stored it are over.",
         )
     if optional is None:
         return
     if absent := [name for name in known if name not in fields and name not in optional]:
         raise Misfit(
-            f"a {cls.__qualname__} that was stored without {_listed(absent)}",
+            f"{with_article(cls.__qualname__)} that was stored without {_listed(absent)}",
             "Give fields that were added later a default.",
         )
 

@@ -19,6 +19,7 @@ __all__ = [
     "in_set",
     "root_of",
     "same_place",
+    "with_article",
 ]
 
 _LONGEST: Final = 12
@@ -52,7 +53,13 @@ class Misfit(Exception):
 
     def sentence(self, root: str) -> str:
         """The trouble and the advice, for the end of an error message."""
-        return f"{self.path(root)} is {self.reason.rstrip('.')}. {self.advice}".rstrip()
+        end = "" if self.reason.endswith(".") else "."
+        return f"{self.path(root)} is {self.reason}{end} {self.advice}".rstrip()
+
+
+def with_article(name: str) -> str:
+    """The name of a class for use in a sentence: "an Order", "a User"."""
+    return f"an {name}" if name.lstrip("_").lower().startswith(tuple("aeio")) else f"a {name}"
 
 
 def root_of(what: str) -> str:

@@ -14,7 +14,7 @@ from types import (
 )
 from typing import Any, Final
 
-from stepwell.serialization.paths import Misfit
+from stepwell.serialization.paths import Misfit, with_article
 
 __all__ = ["refusal"]
 
@@ -37,19 +37,17 @@ def refusal(value: object, known: Iterable[type]) -> Misfit:
     base = next((base for base in cls.__mro__ if base in set(known)), None)
     if base is not None:
         return Misfit(
-            f"{_a(cls)}, a subclass of {base.__name__} that would come back as a plain {base.__name__}",
+            f"{with_article(cls.__name__)}, a subclass of {base.__name__} "
+            f"that would come back as a plain {base.__name__}",
             f"Convert it to a plain {base.__name__}, or {_register(cls)}.",
         )
     for types, advice in _ADVICE:
         if isinstance(value, types):
-            return Misfit(_a(cls), advice)
-    return Misfit(_a(cls), f"Store the data in it, make it a dataclass, or {_register(cls)}.")
+            return Misfit(with_article(cls.__name__), advice)
+    return Misfit(
+        with_article(cls.__name__), f"Store the data in it, make it a dataclass, or {_register(cls)}."
+    )
 
 
 def _register(cls: type[Any]) -> str:
     return f"teach the codec: codec.register({cls.__name__}, 'a-tag', encode, decode)"
-
-
-def _a(cls: type) -> str:
-    article = "an" if cls.__name__.lstrip("_")[:1].lower() in "aeiou" else "a"
-    return f"{article} {cls.__name__}"

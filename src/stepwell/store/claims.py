@@ -109,6 +109,10 @@ class Claims:
         found = connection.execute(_BY_TOKEN, {"token": token, "id": run_id}).first()
         return RUN.one(found)
 
+    def taken(self, connection: Connection, token: UUID) -> list[RunRow]:
+        """The runs that a claim with this token took, for when its answer was lost."""
+        return RUN.all(connection.execute(_TAKEN_BY, {"token": token}))
+
     # -- keeping and giving back --------------------------------------------------------------------------------
 
     def renew(
@@ -219,6 +223,9 @@ _TAKE_BY_ID: Final = update(runs).where(_AMONG, runs.c.lane.is_not(None)).values
 _WAKE_BY_ID: Final = update(runs).where(_AMONG).ordered_values(*_WOKEN)
 _BY_TOKEN: Final = select(*RUN.columns).where(
     runs.c.id == bindparam("id"), runs.c.lease_token == bindparam("token")
+)
+_TAKEN_BY: Final = select(*RUN.columns).where(
+    runs.c.lease_expires_at.is_not(None), runs.c.lease_token == bindparam("token")
 )
 _HELD: Final = select(runs.c.id).where(_AMONG, _UNDER).order_by(runs.c.id)
 _HELD_NOW: Final = select(runs.c.id, runs.c.stop_request).where(_AMONG, _UNDER)

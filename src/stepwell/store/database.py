@@ -104,6 +104,11 @@ class Database:
         self._hot: Connection | None = None
         self._hot_lock = threading.Lock()
 
+    @property
+    def is_private(self) -> bool:
+        """It lives in this process's memory, on one connection."""
+        return isinstance(self.engine.pool, StaticPool)
+
     # -- transactions -------------------------------------------------------------------------------------------
 
     @contextmanager

@@ -17,7 +17,7 @@ from stepwell.states import RunState
 from stepwell.store.rows import SIGNAL, SignalRow
 from stepwell.store.schema import runs, signals
 
-__all__ = ["consume", "has_key", "insert_signal", "settle_pending", "sweep_pending", "unread", "wake"]
+__all__ = ["PENDING_AFTER", "consume", "has_key", "insert_signal", "settle_pending", "sweep_pending", "unread", "wake"]
 
 _AT_ONCE: Final = 200
 PENDING_AFTER: Final = timedelta(seconds=1)

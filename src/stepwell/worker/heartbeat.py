@@ -1,0 +1,102 @@
+"""The heartbeat: renews the leases of this process, shows long bodies, keeps the clock.
+
+It goes on until the last body has ended, also while the worker drains.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Final
+
+from stepwell.engine.engine import Stepwell
+from stepwell.engine.leases import Lease
+from stepwell.store.journal import show_body
+from stepwell.worker.contact import Contact
+
+__all__ = ["Heartbeat"]
+
+_log = logging.getLogger(__name__)
+_CLOCK_SECONDS: Final = 30.0
+_RETRY_SECONDS: Final = 1.0
+
+
+class Heartbeat:
+    """A thread that beats every third of a lease.
+
+    Args:
+        engine: Its leases are renewed.
+        contact: Told whether the database answers.
+        worker: The worker's name, for the rows of long bodies.
+    """
+
+    def __init__(self, engine: Stepwell, contact: Contact, worker: str) -> None:
+        self._engine = engine
+        self._contact = contact
+        self._worker = worker
+        self.interval: Final = engine.lease.total_seconds() / 3
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, name="stepwell-heartbeat", daemon=True)
+        self._clock_set_at = time.monotonic()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _beat_on(self) -> None:
+        pause = self.interval
+        while not self._stop.wait(pause):
+            try:
+                self.beat()
+                pause = self.interval
+            except Exception as error:
+                self._contact.lost()
+                pause = min(_RETRY_SECONDS, self.interval)
+                _log.warning(
+                    "the leases could not be renewed; trying again",
+                    extra={"action": "heartbeat.failed", "error": repr(error)},
+                )
+
+    def beat(self) -> None:
+        """Renew all leases now, and show what has been running since the last beat."""
+        leases = self._engine.leases.held()
+        if leases:
+            self._engine.renew_leases(leases)
+        for lease in leases:
+            self._show(lease)
+        self._keep_time()
+        self._contact.made()
+
+    def _show(self, lease: Lease) -> None:
+        """A body that outlives a heartbeat becomes visible; shorter ones cost nothing."""
+        row = lease.shown
+        if row is None or lease.is_lost:
+            return
+        progress = lease.progress_text()
+        if lease.is_shown and progress is None:
+            return
+        if not lease.is_shown and row.started_at is not None:
+            age = (self._engine.now() - row.started_at).total_seconds()
+            if age < self.interval / 2:
+                return
+
+        def show(connection: Any) -> None:
+            show_body(connection, lease.run_id, lease.token, row, self._worker, progress)
+
+        self._engine.database.retrying(show, urgent=True)
+        lease.is_shown = True
+
+    def _keep_time(self) -> None:
+        now = time.monotonic()
+        if now - self._clock_set_at < _CLOCK_SECONDS:
+            return
+        self._clock_set_at = now
+        jump = self._engine.database.measure_time()
+        if abs(jump) > self.interval:
+            self._contact.lost()
+            _log.warning("the clock jumped", extra={"action": "clock.jumped", "seconds": round(jump, 3)})

@@ -1,0 +1,344 @@
+"""The worker: a claimer, a pool of threads, a heartbeat. It needs no broker, no scheduler and no reaper."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import Any, Final, NoReturn
+from uuid import uuid4
+
+from sqlalchemy.exc import DBAPIError
+
+from stepwell.engine.activation import activate
+from stepwell.engine.engine import Stepwell
+from stepwell.engine.leases import Lease
+from stepwell.engine.store_journal import Place
+from stepwell.errors import StoreError
+from stepwell.states import Reason
+from stepwell.store.database import AnswerLost
+from stepwell.store.notifications import Listener
+from stepwell.worker.claimer import Claimed, Claimer
+from stepwell.worker.contact import Contact
+from stepwell.worker.heartbeat import Heartbeat
+from stepwell.worker.loop_thread import LoopThread
+
+__all__ = ["Worker"]
+
+_log = logging.getLogger(__name__)
+_SLICE_SECONDS: Final = 5.0
+_SLICE_STEPS: Final = 100
+_LONGEST_BACKOFF: Final = 2.0
+_ASYNC_GRACE: Final = 2.0
+
+
+class Worker:
+    """Drives runs with a pool of threads.
+
+    Args:
+        engine: Whose runs.
+        queues: The queues to take runs from; earlier ones first.
+        threads: How many runs are driven at the same time.
+        name: For people, in leases and journals; by default host, process and a few random characters.
+        grace: How long a stop waits for the bodies that are running.
+        poll: The longest time between two looks at the database; timers fire on time all the same.
+
+    Example:
+        >>> well = Stepwell("sqlite:///app.db")
+        >>> with Worker(well, threads=4):
+        ...     Onboarding.start(user).result()
+    """
+
+    def __init__(
+        self,
+        engine: Stepwell,
+        queues: Sequence[str] | str = ("default",),
+        threads: int = 16,
+        *,
+        name: str | None = None,
+        grace: timedelta = timedelta(seconds=30),
+        poll: timedelta = timedelta(seconds=1),
+    ) -> None:
+        if threads < 1:
+            raise ValueError(f"a worker needs at least one thread; got {threads}")
+        self.engine = engine
+        self.queues = (queues,) if isinstance(queues, str) else tuple(queues)
+        if not self.queues:
+            raise ValueError("a worker needs at least one queue")
+        self.threads = threads
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
+        self.grace = grace
+        self._inbox: queue.SimpleQueue[Claimed | None] = queue.SimpleQueue()
+        self._loop = LoopThread()
+        self._contact = Contact(engine.lease.total_seconds() / 3)
+        self._heartbeat = Heartbeat(engine, self._contact, self.name)
+        self._claimer = Claimer(engine, self.queues, self.name, self._contact, poll.total_seconds())
+        self._listener: Listener | None = None
+        self._awake = threading.Event()
+        self._lock = threading.Lock()
+        self._outstanding = 0
+        self._is_draining = False
+        self._is_abandoned = False
+        self._signals = 0
+        self._sleeps_until: float | None = None
+        self._pool: list[threading.Thread] = []
+        self._claiming: threading.Thread | None = None
+        self._place = Place(
+            worker=self.name,
+            should_yield=self._should_yield,
+            is_draining=lambda: self._is_draining,
+            is_abandoned=lambda: self._is_abandoned,
+            run_coroutine=self._loop.run,
+        )
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start working in background threads and return.
+
+        Raises:
+            SchemaOutdated: The tables are missing or old; the message says what to run.
+            UnsupportedDatabase: The server cannot keep the promises.
+            StoreError: The database lives in this process's memory only.
+        """
+        if self._claiming is not None:
+            raise StoreError("this worker was started already; make a new one.")
+        if self.engine.database.is_private:
+            raise StoreError(
+                "a worker cannot use a database in memory: its threads need connections of their own. "
+                "Use a file, such as sqlite:///app.db."
+            )
+        self.engine.check()
+        self.engine.hub.listen(self._hear)
+        if self.engine.database.dialect.notifies:
+            self._listener = Listener(self.engine.database.engine, self._hear)
+            self._listener.start()
+        self._heartbeat.start()
+        self._pool = [
+            threading.Thread(target=self._drive_on, name=f"stepwell-{number}", daemon=True)
+            for number in range(self.threads)
+        ]
+        for thread in self._pool:
+            thread.start()
+        self._claiming = threading.Thread(target=self._claim_on, name="stepwell-claim", daemon=True)
+        self._claiming.start()
+        _log.info("worker started", extra={"action": "worker.start", "worker": self.name})
+
+    def stop(self, grace: timedelta | None = None) -> bool:
+        """Claim nothing more, let the running bodies end, give the rest back.
+
+        Args:
+            grace: How long to wait for running bodies; the worker's ``grace`` by default.
+
+        Returns:
+            False if bodies are still running: their leases are renewed until they end.
+        """
+        limit = time.monotonic() + (self.grace if grace is None else grace).total_seconds()
+        self._drain()
+        if not self._wait_until_idle(limit):
+            self._loop.cancel_all()
+            if not self._wait_until_idle(time.monotonic() + _ASYNC_GRACE):
+                _log.warning("bodies are still running", extra={"action": "worker.overdue", "worker": self.name})
+                return False
+        self._close()
+        return True
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT, then stop gracefully and return; a second signal stops at once.
+
+        Bodies that outlast the grace period are given back as ``interrupted``, and the process ends.
+        """
+        self.start()
+        restore = self._install_handlers()
+        try:
+            while not self._signals:
+                time.sleep(0.2)
+            self._stop_by_signal()
+        finally:
+            restore()
+
+    def __enter__(self) -> Worker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- claiming -----------------------------------------------------------------------------------------------
+
+    def _hear(self, wanted: str) -> None:
+        if not wanted or wanted in self.queues:
+            self._awake.set()
+
+    def _room(self) -> int:
+        """Idle threads, plus one batch in advance so that no thread waits for the next claim."""
+        return 2 * self.threads - self._outstanding
+
+    def _claim_on(self) -> None:
+        backoff = 0.05
+        while not self._is_draining:
+            room = self._room()
+            if room < max(1, self.threads // 2):
+                self._rest(1.0)
+                continue
+            try:
+                self._awake.clear()
+                claimed, idle = self._claimer.tick(room)
+                backoff = 0.05
+            except Exception as error:
+                self._report_failed_tick(error)
+                time.sleep(backoff)
+                backoff = min(backoff * 2, _LONGEST_BACKOFF)
+                continue
+            self._take_on(claimed)
+            if idle:
+                self._rest(idle)
+
+    def _report_failed_tick(self, error: Exception) -> None:
+        unreachable = isinstance(error, AnswerLost | DBAPIError)
+        if unreachable:
+            self._contact.lost()
+        _log.warning(
+            "the worker could not look for work; trying again",
+            extra={"action": "worker.tick_failed", "worker": self.name, "error": repr(error)},
+            exc_info=None if unreachable else error,
+        )
+
+    def _rest(self, seconds: float) -> None:
+        self._sleeps_until = time.monotonic() + seconds
+        self._awake.wait(seconds)
+        self._sleeps_until = None
+
+    def _take_on(self, claimed: Sequence[Claimed]) -> None:
+        with self._lock:
+            self._outstanding += len(claimed)
+        for each in claimed:
+            self._inbox.put(each)
+
+    # -- driving ------------------------------------------------------------------------------------------------
+
+    def _drive_on(self) -> None:
+        while True:
+            claimed = self._inbox.get()
+            if claimed is None:
+                return
+            try:
+                self._drive(claimed)
+            finally:
+                with self._lock:
+                    self._outstanding -= 1
+                    wants_more = self._room() >= self.threads
+                if wants_more:
+                    self._awake.set()
+
+    def _drive(self, claimed: Claimed) -> None:
+        if self._is_draining:
+            self._give_back([claimed.lease])
+            return
+        try:
+            activated = activate(self.engine, claimed.run, claimed.lease, self._place, claimed.history)
+        except BaseException:
+            # The engine's own fault, not the author's: the lease runs out and the run is recovered.
+            _log.exception(
+                "an activation failed",
+                extra={"action": "activation.failed", "run_id": str(claimed.run.id), "workflow": claimed.run.workflow},
+            )
+            return
+        if activated is not None and activated.wake_at is not None:
+            self._look_in_time((activated.wake_at - self.engine.now()).total_seconds())
+
+    def _look_in_time(self, seconds: float) -> None:
+        """A run has parked until an instant that is nearer than the claimer's next look."""
+        until = self._sleeps_until
+        if until is not None and time.monotonic() + seconds < until:
+            self._awake.set()
+
+    def _should_yield(self, seconds: float, steps: int) -> bool:
+        if self._is_draining:
+            return True
+        is_used_up = seconds >= _SLICE_SECONDS or steps >= _SLICE_STEPS
+        return is_used_up and (self._claimer.has_backlog or not self._inbox.empty())
+
+    # -- stopping -----------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        self._is_draining = True
+        self._awake.set()
+        self.engine.hub.forget(self._hear)
+        if self._claiming is not None and self._claiming is not threading.current_thread():
+            self._claiming.join(timeout=10)
+        for _ in self._pool:
+            self._inbox.put(None)
+
+    def _wait_until_idle(self, limit: float) -> bool:
+        while self._outstanding:
+            if time.monotonic() >= limit or self._signals > 1:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _give_back(self, leases: Sequence[Lease]) -> None:
+        pairs = [(lease.run_id, lease.token) for lease in leases]
+        if not pairs:
+            return
+        try:
+            self.engine.database.repeating(
+                lambda connection: self.engine.claims.release(
+                    connection, pairs, self.engine.now(), Reason.INTERRUPTED
+                ),
+                urgent=True,
+            )
+        except Exception:
+            _log.warning("runs could not be given back; their leases will run out", exc_info=True)
+        for lease in leases:
+            self.engine.leases.remove(lease)
+
+    def _close(self) -> None:
+        self._heartbeat.stop()
+        if self._listener is not None:
+            self._listener.stop()
+        self._loop.close()
+        for thread in self._pool:
+            thread.join(timeout=1)
+        _log.info("worker stopped", extra={"action": "worker.stop", "worker": self.name})
+
+    # -- signals ------------------------------------------------------------------------------------------------
+
+    def _install_handlers(self) -> Callable[[], None]:
+        if threading.current_thread() is not threading.main_thread():
+            return lambda: None
+
+        def count(_number: int, _frame: FrameType | None) -> None:
+            # Nothing else: a handler may run in the middle of anything.
+            self._signals += 1
+
+        known: dict[int, Any] = {number: signal.signal(number, count) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def restore() -> None:
+            for number, handler in known.items():
+                signal.signal(number, handler)
+
+        return restore
+
+    def _stop_by_signal(self) -> None:
+        if not self.stop() or self._signals > 1:
+            self._end_process(code=0 if self._signals <= 1 else 1)
+
+    def _end_process(self, code: int) -> NoReturn:
+        """The last act: give back what is still running, then end without waiting for it."""
+        self._is_abandoned = True
+        self._give_back(self.engine.leases.held())
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
