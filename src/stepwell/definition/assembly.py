@@ -1,6 +1,6 @@
 """From a class and its body to its plan: everything that can be judged when the class is created.
 
-The checks come in the order in which an author would want to hear of them: settings, hidden names, ``run()``,
+The checks come in the order in which an author would want to hear of them: hidden names, settings, ``run()``,
 steps, their order, conditions, policies.
 """
 
@@ -38,8 +38,8 @@ def assemble(root: type, cls: Any) -> Plan:
     """
     name: str = cls.__name__
     body = _body_of(cls)
-    check_settings(cls, name, {each: body[each] for each in sorted(body.variables) if each in body})
     _refuse_hiding(root, cls)
+    check_settings(cls, name, {each: body[each] for each in sorted(body.variables) if each in body})
     parameters = _check_run(name, cls)
     _check_unique_by(root, cls, parameters)
     lineage = Lineage(name, tuple(map(_body_of, _lineage(root, cls))))

@@ -55,7 +55,8 @@ class Launcher(Generic[H]):
     def start(self, hero: H, *args: Any, **kwargs: Any) -> Any: ...
     def start(self, *args: Any, **kwargs: Any) -> Any:
         """Start a run with these options; the arguments are those of ``Workflow.start``."""
-        return starter_for(self.options).start(call_of(self.workflow, args, kwargs), self.options)
+        call = call_of(self.workflow, args, kwargs)
+        return starter_for(self.options).start(call, self.options)
 
     def start_many(self, items: Iterable[Any]) -> list[Any]:
         """Start a run for each item with these options; the items are those of ``Workflow.start_many``.

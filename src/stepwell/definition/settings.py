@@ -13,6 +13,7 @@ from stepwell.definition.functions import is_async, parameters_of
 from stepwell.definition.options import broken_policies
 from stepwell.definition.starting import CONFLICT_MODES
 from stepwell.errors import DefinitionError
+from stepwell.policies import Policy
 
 __all__ = ["HERO", "SETTINGS", "UNSET", "UniqueBy", "UniqueFor", "Unset", "check_settings"]
 
@@ -126,5 +127,6 @@ def setting_of(cls: type, name: str) -> Any:
 
 def _near(name: str, value: object) -> str | None:
     """A setting that is spelled almost like ``name`` and for which the value would do."""
-    near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.8)
+    near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.7)
+    value = [value] if isinstance(value, Policy) else value
     return f"did you mean {near[0]}?" if near and SETTINGS[near[0]](value) is None else None

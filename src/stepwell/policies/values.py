@@ -272,9 +272,9 @@ class Handler(Policy):
 
 
 @overload
-def handles(function: _F, /) -> _F: ...
-@overload
 def handles(*errors: ErrorSpec, report: Report = "always") -> Callable[[_F], _F]: ...
+@overload
+def handles(function: _F, /) -> _F: ...
 def handles(*errors: Any, report: Report = "always") -> Any:
     """Make a method the class's answer to errors.
 

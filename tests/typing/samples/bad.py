@@ -1,0 +1,62 @@
+"""Code of a careless user: each line that says so has exactly the error that is promised."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from stepwell.definition.steps import step
+from stepwell.definition.workflow import Workflow
+from stepwell.policies import Backoff, Retry
+
+
+class User: ...
+
+
+class Company: ...
+
+
+class Onboarding(Workflow[User]):
+    @step
+    def greet(self, greeting: str = "Hello") -> str:
+        return greeting
+
+    @step
+    async def fetch(self) -> bytes:
+        return b""
+
+    @step(wait=30)  # E: call-overload
+    def hurry(self) -> None: ...
+
+    @step(on_error=Retry())  # E: call-overload
+    def stumble(self) -> None: ...
+
+    @step(after=5)  # E: call-overload
+    def follow(self) -> None: ...
+
+
+class Report(Workflow):
+    version = "2"  # E: assignment
+    on_conflict = "ignore"  # E: assignment
+    policies = Retry()  # E: assignment
+
+    @step
+    def write(self) -> None:
+        self.hero.name  # E: attr-defined
+        self.pause("why", True)  # E: call-arg
+
+
+onboarding = Onboarding(User())
+onboarding.greet(5)  # E: arg-type
+onboarding.greet(salutation="Hi")  # E: call-arg
+length: int = onboarding.greet()  # E: assignment
+text: str = onboarding.fetch()  # E: assignment
+Onboarding.greet("Hello")  # E: arg-type
+Onboarding(Company())  # E: arg-type
+Onboarding.start(Company())  # E: arg-type
+Onboarding.start()  # E: call-arg
+Onboarding.with_options(key="x").start(Company())  # E: arg-type
+Onboarding.with_options(quue="x")  # E: call-arg
+Onboarding.with_options(at=5)  # E: arg-type
+Retry(ValueError, attempts="5")  # E: arg-type
+Retry(ValueError, then="retry")  # E: arg-type
+Retry(wait=timedelta(1), backoff=Backoff(base=2))  # E: arg-type
