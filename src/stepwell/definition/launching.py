@@ -6,11 +6,14 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, overload
 
 from stepwell.definition import checks
 from stepwell.definition.calls import WrongArguments, call_of, calls_of
 from stepwell.definition.starting import CONFLICT_MODES, ConflictMode, Starter, StartOptions, starter_for
+
+if TYPE_CHECKING:
+    from stepwell.engine.run import Run
 
 __all__ = ["LaunchOptions", "Launcher", "launcher_of"]
 
@@ -50,15 +53,15 @@ class Launcher(Generic[H]):
     options: StartOptions
 
     @overload
-    def start(self: Launcher[None], *args: Any, **kwargs: Any) -> Any: ...
+    def start(self: Launcher[None], *args: Any, **kwargs: Any) -> Run: ...
     @overload
-    def start(self, hero: H, *args: Any, **kwargs: Any) -> Any: ...
-    def start(self, *args: Any, **kwargs: Any) -> Any:
+    def start(self, hero: H, *args: Any, **kwargs: Any) -> Run: ...
+    def start(self, *args: Any, **kwargs: Any) -> Run:
         """Start a run with these options; the arguments are those of ``Workflow.start``."""
         call = call_of(self.workflow, args, kwargs)
         return starter_for(self.options).start(call, self.options)
 
-    def start_many(self, items: Iterable[Any]) -> list[Any]:
+    def start_many(self, items: Iterable[Any]) -> list[Run]:
         """Start a run for each item with these options; the items are those of ``Workflow.start_many``.
 
         Raises:

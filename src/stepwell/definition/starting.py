@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from stepwell.definition.runtime import current
 from stepwell.errors import StoreError
+
+if TYPE_CHECKING:
+    # For the type checkers of users only: a start answers the engine's handle, which nothing here looks into.
+    from stepwell.engine.run import Run
 
 __all__ = [
     "CONFLICT_MODES",
@@ -70,11 +74,11 @@ class StartOptions:
 class Starter(Protocol):
     """The engine, as far as a class needs it."""
 
-    def start(self, call: Call, options: StartOptions) -> Any:
+    def start(self, call: Call, options: StartOptions) -> Run:
         """Start one run and return a handle on it."""
         ...
 
-    def start_many(self, calls: Iterable[Call], options: StartOptions) -> list[Any]:
+    def start_many(self, calls: Iterable[Call], options: StartOptions) -> list[Run]:
         """Start many runs in few statements and return their handles in the same order."""
         ...
 

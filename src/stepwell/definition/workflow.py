@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
+    from stepwell.engine.run import Run
+
     # With a default, a class without a hero is plain `Workflow`. At run time nobody asks for the default.
     H = TypeVar("H", default=None)
 else:
@@ -108,12 +110,12 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
 
     @overload
     @classmethod
-    def start(cls: type[Workflow[None]], *args: Any, **kwargs: Any) -> Any: ...
+    def start(cls: type[Workflow[None]], *args: Any, **kwargs: Any) -> Run: ...
     @overload
     @classmethod
-    def start(cls: type[Workflow[H]], hero: H, *args: Any, **kwargs: Any) -> Any: ...
+    def start(cls: type[Workflow[H]], hero: H, *args: Any, **kwargs: Any) -> Run: ...
     @classmethod
-    def start(cls: type[Workflow[Any]], *args: Any, **kwargs: Any) -> Any:
+    def start(cls: type[Workflow[Any]], *args: Any, **kwargs: Any) -> Run:
         """Start a run and return a handle on it.
 
         Args:
@@ -149,7 +151,7 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
         return launcher_of(cls, {}).start(*args, **kwargs)
 
     @classmethod
-    def start_many(cls, items: Iterable[Any]) -> list[Any]:
+    def start_many(cls, items: Iterable[Any]) -> list[Run]:
         """Start a run for each item, in few statements, and return their handles in the same order.
 
         Args:

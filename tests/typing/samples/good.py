@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar, assert_type
 
+from stepwell import Run
 from stepwell.definition.launching import Launcher
 from stepwell.definition.plan import Plan
 from stepwell.definition.starting import Call
@@ -128,14 +129,14 @@ assert_type(Onboarding.plan, Plan)
 assert_type(OfUsers(user).introduce(), User)
 ship: Callable[[str], str] = Order().ship
 
-Onboarding.start(user)
+assert_type(Onboarding.start(user), Run)
 Onboarding.start(Admin(), campaign="May")
 Onboarding.start(hero=user)
 Ahead.start(None)
 Order.start(order_id="7")
-Order.start_many({"order_id": each} for each in "abc")
+assert_type(Order.start_many({"order_id": each} for each in "abc"), list[Run])
 assert_type(Onboarding.with_args(user), Call)
 launcher = Onboarding.with_options(key="x", at=timedelta(days=1), on_conflict="replace", same_args=False)
 assert_type(launcher, Launcher[User])
-launcher.start(user, campaign="May")
+assert_type(launcher.start(user, campaign="May"), Run)
 Order.with_options(queue="slow").start(order_id="7")

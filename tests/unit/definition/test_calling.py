@@ -189,7 +189,7 @@ class TestOutsideARun:
         payment.context["seen"] = [1]
         assert (payment.hero, dict(payment.args), payment.context) == (user, {"amount": 3}, {"seen": [1]})
         assert not payment.stop_requested
-        assert payment.logger.name == "stepwell.workflow.Payment"  # type: ignore[union-attr]
+        assert payment.logger.name == "stepwell.workflow.Payment"
         assert Payment().context == {}
 
     def test_arguments_are_read_only(self) -> None:

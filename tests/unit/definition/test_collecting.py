@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stepwell.definition.metaclass import WorkflowMeta
 from stepwell.definition.plan import StepKind
 from stepwell.definition.steps import Step, removed_step, step
 from stepwell.definition.workflow import Workflow
@@ -75,7 +76,7 @@ def test_a_class_made_by_a_call_is_a_workflow_too() -> None:
     """``types.new_class`` and ``type(cls)(...)`` end in the same plan as a class statement."""
     made = types.new_class("Made", (Workflow,), {}, lambda body: body.update(run_first=None))
     assert names(made) == []
-    called: Any = type(Workflow)("Called", (Workflow,), {"greet": step(lambda self: "hello")})
+    called: Any = WorkflowMeta("Called", (Workflow,), {"greet": step(lambda self: "hello")})
     assert names(called) == ["greet"]
 
 
@@ -344,8 +345,14 @@ class TestRefusals:
     def test_the_error_tells_where(self) -> None:
         """Class, step and rule are attributes too."""
         with pytest.raises(DefinitionError) as refused:
-            types.new_class("Bad", (Workflow,), {}, lambda body: body.update(x=step(lambda: None)))
-        assert refused.value.workflow == "Bad"
+
+            class Bad(Workflow):
+                @step(queue="")
+                def charge(self) -> None: ...
+
+        error = refused.value
+        assert (error.workflow, error.step) == ("Bad", "charge")
+        assert error.rule == "queue must not be empty, nor begin or end with a space; got ''"
 
 
 def test_a_step_is_no_step_where_nothing_binds_it() -> None:

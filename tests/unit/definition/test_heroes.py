@@ -75,7 +75,7 @@ def test_the_hero_may_come_from_the_second_base() -> None:
 
     class Plain(Workflow): ...
 
-    class Both(Plain, Onboarding): ...  # type: ignore[misc]
+    class Both(Plain, Onboarding): ...
 
     assert Both.hero_type is User
 
@@ -136,5 +136,6 @@ def test_anything_may_be_a_hero() -> None:
 def test_a_hero_is_of_a_class() -> None:
     """A value in the brackets is refused when it is first needed."""
     with pytest.raises(DefinitionError) as refused:
-        types.new_class("Odd", (Workflow[5],), {}).hero_type  # type: ignore[valid-type]
+        odd: Any = types.new_class("Odd", (Workflow[5],))  # type: ignore[valid-type]
+        odd.hero_type
     assert str(refused.value) == "Odd: the hero's type must be a class; got 5"

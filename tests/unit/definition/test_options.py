@@ -449,7 +449,7 @@ class TestCancelIf:
 
         def build() -> None:
             class Needy(Greeting):
-                @cancel_if
+                @cancel_if  # type: ignore[type-var]
                 def gone(self, when: str) -> bool:
                     return False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +53,9 @@ def test_a_long_chain_is_no_problem() -> None:
     assert order(*chain) == [str(n) for n in range(3000)]
 
 
+SIDES: st.SearchStrategy[Literal["before", "after"]] = st.sampled_from(["before", "after"])
+
+
 @given(st.data())
 def test_every_step_appears_once_and_on_its_side(data: st.DataObject) -> None:
     """Whatever hangs on whatever, no step is lost or doubled, and each stands on its side."""
@@ -58,7 +63,7 @@ def test_every_step_appears_once_and_on_its_side(data: st.DataObject) -> None:
     places = [Place("0")]
     for n in range(1, size):
         anchor = data.draw(st.none() | st.integers(0, n - 1))
-        side = data.draw(st.sampled_from(["before", "after"]))
+        side = data.draw(SIDES)
         places.append(Place(str(n)) if anchor is None else Place(str(n), side, str(anchor)))
     shuffled = data.draw(st.permutations(places))
     arranged = order(*shuffled)
@@ -156,7 +161,7 @@ class TestInClasses:
 
         def build() -> None:
             class Lost(Base):
-                @step(after=1)  # type: ignore[call-overload]
+                @step(after=1)  # type: ignore[call-overload,untyped-decorator]
                 def second(self) -> None: ...
 
         assert refusal(build) == "Lost.second: after must be a step of this class or its name; got 1"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stepwell.definition.metaclass import WorkflowMeta
 from stepwell.definition.steps import step
 from stepwell.definition.workflow import Workflow
 from tests.unit.definition.sample import names, refusal
@@ -58,7 +59,7 @@ def test_place_and_time_are_runs_business(option: str, value: Any) -> None:
             @step
             def other(self) -> None: ...
 
-            @step(**{option: value})  # type: ignore[misc]
+            @step(**{option: value})
             def ship(self) -> None: ...
 
     assert refusal(build) == (
@@ -124,7 +125,7 @@ def _heroic(self: Any, hero: str) -> None: ...
 )
 def test_run_is_an_ordinary_method(run: Any, text: str) -> None:
     """It is called with the start's arguments, by name."""
-    assert refusal(lambda: type(Workflow)("Order", (Workflow,), {"run": run})).startswith(f"Order: {text}")
+    assert refusal(lambda: WorkflowMeta("Order", (Workflow,), {"run": run})).startswith(f"Order: {text}")
 
 
 def test_unique_by_names_parameters_of_run() -> None:

@@ -65,8 +65,8 @@ class TestCalls:
 
     def test_an_optional_hero_may_be_missing(self) -> None:
         """Only if the class says so."""
-        assert Closing.with_args(None).hero is None  # type: ignore[call-overload]
-        assert Closing.with_args().hero is None  # type: ignore[call-overload]
+        assert Closing.with_args(None).hero is None  # type: ignore[arg-type]
+        assert Closing.with_args().hero is None  # type: ignore[call-arg]
 
     def test_arguments_are_those_of_run(self) -> None:
         """By place or name; what is left to its default is left out."""
@@ -185,7 +185,8 @@ class TestEngines:
     def test_start_reaches_the_default_engine(self, engine: RecordingEngine) -> None:
         """With the call and options that say nothing."""
         user = User()
-        assert Onboarding.start(user, plan="pro") == "run 1"
+        run: object = Onboarding.start(user, plan="pro")
+        assert run == "run 1"
         assert engine.started == [(Call(Onboarding, user, {"plan": "pro"}), StartOptions())]
 
     def test_without_an_engine_the_error_says_what_to_do(self) -> None:
@@ -221,7 +222,8 @@ class TestMany:
     def test_items_are_calls_heroes_or_arguments(self, engine: RecordingEngine) -> None:
         """Whatever one start takes, in the order given."""
         users = [User(), User()]
-        assert Onboarding.start_many(users) == ["run 1", "run 2"]
+        runs: list[object] = [*Onboarding.start_many(users)]
+        assert runs == ["run 1", "run 2"]
         Onboarding.start_many(Onboarding.with_args(user, plan="pro") for user in users)
         Report.start_many({"month": month} for month in ("May", "June"))
         assert [(call.hero, call.args) for call, _ in engine.started] == [
