@@ -72,7 +72,7 @@ class Decoder:
             )
         try:
             return form(self, node["v"])
-        except (Misfit, RecursionError):
+        except Misfit:
             raise
         except Exception as error:  # whatever damaged text leads to
             raise Misfit(

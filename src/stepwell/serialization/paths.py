@@ -76,7 +76,7 @@ def at_key(key: object) -> str:
     """A value of a dict."""
     try:
         return f"[{reprlib.repr(key)}]"
-    except Exception:  # a user's __repr__ must not hide the error that is being told
+    except Exception:  # such as an int with too many digits; it must not hide the error that is being told
         return f"[<{type(key).__name__}>]"
 
 
