@@ -205,15 +205,31 @@ class Database:
         return self.retrying(lambda connection: self.dialect.apply(connection, (entry,))[0])
 
     def _commit_group(self, entries: Sequence[JournalEntry]) -> Sequence[Verdict | BaseException]:
+        if self._gate is not None:
+            return self._commit_group_through_gate(entries)
+        hot: Connection | None = None
         try:
-            if self._gate is not None:
-                with self.begin() as connection:
-                    return self.dialect.apply(connection, entries)
-            return self.dialect.apply(self._hot_connection(), entries)
-        except DBAPIError as error:
+            hot = self._hot_connection()
+            return self.dialect.apply_group(hot, entries)
+        except (DBAPIError, self.engine.dialect.loaded_dbapi.Error) as error:
+            # One that broke with the statement under way may have committed it; so may one that could not connect
+            # not, but to ask is harmless.
+            is_lost = hot is None or self._is_broken(hot, error)
             self._drop_hot_connection()
-            if self.is_connection_error(error):
-                return [AnswerLost(str(error.orig))] * len(entries)
+            if is_lost:
+                return [AnswerLost(str(error))] * len(entries)
+            return [_Alone()] * len(entries)
+
+    def _is_broken(self, connection: Connection, error: Exception) -> bool:
+        if isinstance(error, DBAPIError):
+            return self.is_connection_error(error)
+        return self.engine.dialect.is_disconnect(error, connection.connection.driver_connection, None)  # type: ignore[arg-type]  # the driver's own error and connection
+
+    def _commit_group_through_gate(self, entries: Sequence[JournalEntry]) -> Sequence[Verdict | BaseException]:
+        try:
+            with self.begin() as connection:
+                return self.dialect.apply_group(connection, entries)
+        except (DBAPIError, self.engine.dialect.loaded_dbapi.Error):
             return [_Alone()] * len(entries)
 
     def _hot_connection(self) -> Connection:

@@ -81,6 +81,10 @@ class Dialect(ABC):
     def apply(self, connection: Connection, entries: Sequence[JournalEntry]) -> list[Verdict]:
         """Write entries, each under its own guard, in the transaction of ``connection``; no run twice."""
 
+    def apply_group(self, connection: Connection, entries: Sequence[JournalEntry]) -> list[Verdict]:
+        """Like :meth:`apply`, on the connection of group commits; errors may be the driver's own."""
+        return self.apply(connection, entries)
+
     @abstractmethod
     def insert_runs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
         """Insert rows whose identity is free (and whose id is new); answer the ids that were inserted."""

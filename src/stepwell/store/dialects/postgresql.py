@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -114,15 +114,12 @@ class PostgreSQLDialect(Dialect):
         return float(connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
 
     def apply(self, connection: Connection, entries: Sequence[JournalEntry]) -> list[Verdict]:
-        rows = [_execution_json(entry, row) for entry in entries for row in entry.executions]
-        ids = f"{{{','.join(str(entry.run_id) for entry in entries)}}}"
-        values = (json.dumps([_entry_json(entry) for entry in entries]), ids, json.dumps(rows))
-        answers = {row[0]: row for row in connection.exec_driver_sql(_APPLY, values)}
-        refused = Verdict(accepted=False)
-        return [
-            Verdict(True, answer[1], answer[2]) if (answer := answers.get(entry.run_id)) else refused
-            for entry in entries
-        ]
+        return _verdicts(entries, connection.exec_driver_sql(_APPLY, _values(entries)))
+
+    def apply_group(self, connection: Connection, entries: Sequence[JournalEntry]) -> list[Verdict]:
+        # Straight on the driver: SQLAlchemy's bookkeeping costs a third of a single write.
+        driver: Any = connection.connection.driver_connection
+        return _verdicts(entries, driver.execute(_APPLY, _values(entries)))
 
     def insert_runs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
         names = ", ".join(rows[0])
@@ -151,6 +148,21 @@ class PostgreSQLDialect(Dialect):
 
     def is_retryable(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) in _RETRYABLE
+
+
+def _values(entries: Sequence[JournalEntry]) -> tuple[str, str, str]:
+    rows = [_execution_json(entry, row) for entry in entries for row in entry.executions]
+    ids = f"{{{','.join(str(entry.run_id) for entry in entries)}}}"
+    return json.dumps([_entry_json(entry) for entry in entries]), ids, json.dumps(rows)
+
+
+def _verdicts(entries: Sequence[JournalEntry], found: Iterable[Any]) -> list[Verdict]:
+    answers = {row[0]: row for row in found}
+    refused = Verdict(accepted=False)
+    return [
+        Verdict(True, answer[1], answer[2]) if (answer := answers.get(entry.run_id)) else refused
+        for entry in entries
+    ]
 
 
 def _json_value(value: Any) -> Any:
