@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Figure", "Figures", "Key"]
+__all__ = ["Figure", "Figures", "Key", "ratio"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,13 @@ class Figure:
     @property
     def median(self) -> float:
         return statistics.median(self.values)
+
+
+def ratio(own: Figure, other: Figure) -> float:
+    """How many times the other one: the median over the rounds, each of which saw the same machine."""
+    if len(own.values) == len(other.values):
+        return statistics.median(mine / theirs for mine, theirs in zip(own.values, other.values, strict=True))
+    return own.median / other.median
 
 
 class Figures:

@@ -16,6 +16,7 @@ __all__ = ["MEASURES"]
 _PATIENCE_SECONDS = 120.0
 _BULK = 5_000
 _WARM_UP = 5
+_TRIALS = 2
 _HEADWAY_SECONDS = 0.5
 
 
@@ -37,10 +38,14 @@ def throughput(system: System, *, runs: int, threads: int, mode: str) -> dict[st
 def trial(system: System, *, threads: int, seconds: float) -> dict[str, Any]:
     """Which of its modes is the fastest; warms the system up as well."""
     modes = system.modes(threads)
-    guess = throughput(system, runs=threads, threads=threads, mode=modes[0])["value"]
-    runs = runs_for(guess, threads, seconds)
-    rates = {mode: throughput(system, runs=runs, threads=threads, mode=mode)["value"] for mode in modes}
-    best = max(rates, key=lambda mode: rates[mode])
+    rate = throughput(system, runs=max(threads, _WARM_UP), threads=threads, mode=modes[0])["value"]
+    for _ in range(_TRIALS):
+        guess, runs = rate, runs_for(rate, threads, seconds)
+        rates = {mode: throughput(system, runs=runs, threads=threads, mode=mode)["value"] for mode in modes}
+        best = max(rates, key=lambda mode: rates[mode])
+        rate = rates[best]
+        if rate < 2 * guess:  # else this trial was much shorter than it was to be
+            break
     return {"mode": best, "modes": rates}
 
 

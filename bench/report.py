@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.figures import Figure, Figures, Key
+from bench.figures import Figure, Figures, Key, ratio
 from bench.options import SCENARIOS, Options
 from bench.targets import Verdict, judge
 
@@ -38,17 +38,17 @@ def _print_scenario(
         return
     systems = [system for system in options.systems if any(key.system == system for key, _ in rows)]
     console.print(f"({scenario}) {SCENARIOS[scenario]} · {database}", style="bold", highlight=False)
-    table = Table("")
+    table = Table("", "")
     for system in systems:
         table.add_column(system, justify="right")
     ratios = [system for system in systems if system != "stepwell"] if "stepwell" in systems else []
     for system in ratios:
-        table.add_column(f"stepwell / {system}", justify="right")
+        table.add_column(f"stepwell\n/ {system}", justify="right")
     for label in dict.fromkeys(key.label for key, _ in rows):
         found = {key.system: figure for key, figure in rows if key.label == label}
         cells = [_cell(found.get(system)) for system in systems]
         cells += [_ratio(found.get("stepwell"), found.get(system)) for system in ratios]
-        table.add_row(label, *cells)
+        table.add_row(label, next(iter(found.values())).unit, *cells)
     console.print(table)
     for line in _modes(rows):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
@@ -56,11 +56,11 @@ def _print_scenario(
 
 
 def _cell(figure: Figure | None) -> str:
-    return "–" if figure is None else f"{_number(figure.median)} {figure.unit}"
+    return "–" if figure is None else _number(figure.median)
 
 
 def _ratio(own: Figure | None, other: Figure | None) -> str:
-    return "–" if own is None or other is None else f"{own.median / other.median:.2f} ×"
+    return "–" if own is None or other is None else f"{_number(ratio(own, other))} ×"
 
 
 def _number(value: float) -> str:

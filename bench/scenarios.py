@@ -24,7 +24,7 @@ THREADS = (1, 4, 16)
 _MOST = THREADS[-1]
 _SERVERS_ONLY = {"absurd"}
 _NO_ENGINE = {"bare"}
-_FIRST_LEAD_SECONDS = 4.0
+_FIRST_LEAD_SECONDS = 3.0
 _LEADS = 4
 
 
@@ -167,7 +167,7 @@ def _sleepers(crew: Crew) -> None:
 def _drain_sleepers(crew: Crew, system: str) -> None:
     """Park in one process; wake in another, so that its memory is the worker's alone."""
     count = crew.options.sleepers
-    lead = _FIRST_LEAD_SECONDS + count / 1000
+    lead = _FIRST_LEAD_SECONDS + count / 2500
     for _ in range(_LEADS):
         with crew.fresh(system) as url:
             due = time.time() + lead

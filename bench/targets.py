@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.figures import Figures, Key
+from bench.figures import Figures, Key, ratio
 
 __all__ = ["Verdict", "judge"]
 
-_FULL_SLEEPERS = "drained"
+
+_SLEEPERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,11 @@ class Verdict:
 
 
 def judge(figures: Figures) -> Iterator[Verdict]:
-    """Each demand for which both sides were measured."""
+    """Each demand for which both sides were measured, and as large as it is meant."""
     for target in TARGETS:
         key = Key(target.scenario, target.database, target.label, "stepwell")
         own = figures.find(key)
-        if own is None:
+        if own is None or own.notes.get("sleepers", _SLEEPERS) < _SLEEPERS:
             continue
         if target.against is None and target.over is None:
             yield Verdict(target, own.median)
@@ -83,4 +84,4 @@ def judge(figures: Figures) -> Iterator[Verdict]:
         label, system = target.over or target.label, target.against or "stepwell"
         other = figures.find(Key(target.scenario, target.database, label, system))
         if other is not None:
-            yield Verdict(target, own.median / other.median)
+            yield Verdict(target, ratio(own, other))
