@@ -85,6 +85,8 @@ class ClassBody(dict[str, Any]):
                 del self[attribute]
         self._refuse_twins(workflow)
         for declared in self.steps:
+            if not isinstance(declared.name, str):
+                continue  # The plan refuses it with the other bad names; here it would be a broken attribute.
             holder = self.setdefault(declared.name, declared)
             if holder is not declared:
                 raise DefinitionError(

@@ -32,7 +32,6 @@ W = TypeVar("W")
 F = TypeVar("F", bound=Callable[[Any], object])
 
 _CONDITION: Final = "__stepwell_cancel_if__"
-_COMPREHENSIONS: Final = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 
 
 class Step(Declared, Generic[W, P, R_co]):
@@ -219,7 +218,8 @@ def step(function: Any = None, /, **options: Any) -> Any:
 def removed_step(name: str) -> Step[Any, [], None]:
     """Leave a gravestone where a step was, so that runs which are parked on it go on with the step after it.
 
-    Write it in the class body, in the step's old place. Once no run stands on the step any more, it can go.
+    Write it as a statement in the class body, in the step's old place. Once no run stands on the step any
+    more, it can go.
 
     Args:
         name: The name of the step that is gone.
@@ -238,13 +238,11 @@ def removed_step(name: str) -> Step[Any, [], None]:
         >>> Onboarding.plan.after("send_postcard").name
         'complete'
     """
-    frame = sys._getframe(1)
-    while frame.f_code.co_name in _COMPREHENSIONS and frame.f_back is not None:
-        frame = frame.f_back
-    body = frame.f_locals
+    # The namespace of the statement that this is: a class body's own, and not a copy of it.
+    body = sys._getframe(1).f_locals
     if not isinstance(body, ClassBody):
         raise DefinitionError(
-            "removed_step", f"removed_step({name!r}) belongs into the body of a Workflow class"
+            "removed_step", f"removed_step({name!r}) is a statement in the body of a Workflow class"
         )
     gravestone: Step[Any, [], None] = Step(_nothing, {"name": name}, StepKind.REMOVED)
     body.remember(gravestone)

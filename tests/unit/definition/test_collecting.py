@@ -207,11 +207,12 @@ class TestRemovedSteps:
 
         assert names(Bound) == ["second", "third"]
 
-    def test_a_comprehension_may_bury_many(self) -> None:
-        """It stands in the class body as much as a statement does."""
+    def test_a_loop_may_bury_many(self) -> None:
+        """Steps that were made in a loop go in one."""
 
         class Many(Workflow):
-            [removed_step(name) for name in ("a", "b")]
+            for letter in ("a", "b"):
+                removed_step(letter)
 
             @step
             def third(self) -> None: ...
@@ -234,7 +235,7 @@ class TestRemovedSteps:
     def test_a_gravestone_stands_in_a_class(self) -> None:
         """Elsewhere it would do nothing, silently."""
         assert refusal(lambda: removed_step("second")) == (
-            "removed_step: removed_step('second') belongs into the body of a Workflow class"
+            "removed_step: removed_step('second') is a statement in the body of a Workflow class"
         )
 
 

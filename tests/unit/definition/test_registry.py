@@ -113,8 +113,9 @@ def test_bases_without_steps_count_nowhere(name: str) -> None:
 
 def test_a_class_that_was_refused_counts_nowhere(name: str) -> None:
     """Python keeps it alive for a while after its definition failed."""
+    base = define(f"{name}Base", "app")
     with pytest.raises(DefinitionError) as refused:
-        define(name, "app", version=0)
+        define(name, "app", base=base, version=0)
     with pytest.raises(UnknownWorkflow):
         find_workflow(name)
     del refused
