@@ -187,12 +187,13 @@ class Worker:
     def _claim_on(self) -> None:
         backoff = 0.05
         while not self._is_draining:
+            # Cleared before looking: whatever comes from here on wakes the next rest.
+            self._awake.clear()
             room = self._room()
             if room < max(1, self.threads // 2):
                 self._rest(1.0)
                 continue
             try:
-                self._awake.clear()
                 claimed, idle = self._claimer.tick(room)
                 backoff = 0.05
             except Exception as error:
