@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
@@ -32,9 +31,12 @@ class Context(MutableMapping[str, Any]):
 
     def _open(self) -> dict[str, Any]:
         if self._values is None:
-            self._values = json.loads(self._stored_text) if self._stored_text else {}
+            self._values = self._loaded(self._stored_text) if self._stored_text else {}
             self._stored = {name: self._text(name, value) for name, value in self._values.items()}
         return self._values
+
+    def _loaded(self, text: str) -> Any:
+        return self._codec.loads(text, what="context")
 
     def _text(self, name: str, value: object) -> str:
         return self._codec.dumps_json(value, what=f"context[{name!r}]", limit=CONTEXT_VALUE_LIMIT)
@@ -46,7 +48,7 @@ class Context(MutableMapping[str, Any]):
         if not isinstance(name, str):
             raise TypeError(f"a context's names are texts; got {name!r}")
         # Kept as it will be read back: a later change of the caller's own object does not reach in.
-        self._open()[name] = json.loads(self._text(name, value))
+        self._open()[name] = self._loaded(self._text(name, value))
 
     def __delitem__(self, name: str) -> None:
         del self._open()[name]
@@ -71,10 +73,14 @@ class Context(MutableMapping[str, Any]):
         texts = {name: self._text(name, value) for name, value in self._values.items()}
         if texts == self._stored:
             return None
-        set_ = {name: text for name, text in texts.items() if self._stored.get(name) != text}
-        gone = [name for name in self._stored if name not in texts]
-        delta = f'{{"set": {_joined(set_)}, "gone": {json.dumps(gone)}}}'
-        return _joined(texts), delta
+        delta = {
+            "set": {name: self._values[name] for name, text in texts.items() if self._stored.get(name) != text},
+            "gone": [name for name in self._stored if name not in texts],
+        }
+        return self._whole(self._values), self._whole(delta)
+
+    def _whole(self, value: object) -> str:
+        return self._codec.dumps_json(value, what="context")
 
     def committed(self, whole: str) -> None:
         """``whole`` is durable now."""
@@ -85,6 +91,3 @@ class Context(MutableMapping[str, Any]):
         """Forget what is not durable."""
         self._values = None
 
-
-def _joined(texts: dict[str, str]) -> str:
-    return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items()) + "}"
