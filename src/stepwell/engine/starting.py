@@ -62,17 +62,25 @@ class Starts:
 
     def one(self, call: Call, options: StartOptions) -> Run:
         """Start one run (see ``Workflow.start``)."""
-        return self._all([self._encode(call, options)], options)[0]
+        mode = options.on_conflict or call.workflow.on_conflict
+        place = self._place(options, is_single=mode != "replace")
+        return self._all(place, [self._encode(call, options)], options)[0]
 
     def many(self, calls: Iterable[Call], options: StartOptions) -> list[Run]:
         """Start many runs in one transaction and few statements."""
         if options.key is not None:
             raise StoreError("start_many() cannot give one key= to many runs; use unique_by in the class.")
+        place = self._place(options)
         starts = [self._encode(call, options) for call in calls]
-        return self._all(starts, options) if starts else []
+        return self._all(place, starts, options) if starts else []
 
-    def _all(self, starts: list[_Start], options: StartOptions) -> list[Run]:
-        place = place_of(self._engine, options)
+    def _place(self, options: StartOptions, *, is_single: bool = False) -> Place:
+        place = place_of(self._engine, options, is_single=is_single)
+        # A pending hero gets its primary key, which is part of the run's identity.
+        place.flush()
+        return place
+
+    def _all(self, place: Place, starts: list[_Start], options: StartOptions) -> list[Run]:
         try:
             runs = self._insert_all(place, starts, options)
         except AnswerLost:

@@ -30,6 +30,10 @@ class Place(Protocol):
 
     is_callers: bool
 
+    def flush(self) -> None:
+        """Send what the caller has pending, so that a new hero has its primary key before the start is encoded."""
+        ...
+
     def enter(self, stack: ExitStack) -> Connection:
         """The connection; what must be ended at the end goes on the stack."""
         ...
@@ -42,11 +46,16 @@ class Place(Protocol):
 class _Own:
     is_callers = False
 
-    def __init__(self, engine: Stepwell) -> None:
-        self._engine = engine
+    def __init__(self, engine: Stepwell, is_single: bool) -> None:
+        self._database = engine.database
+        self._is_single = is_single
+
+    def flush(self) -> None:
+        """Nobody's records are pending here."""
 
     def enter(self, stack: ExitStack) -> Connection:
-        return stack.enter_context(self._engine.database.begin())
+        begun = self._database.begin_single() if self._is_single else self._database.begin()
+        return stack.enter_context(begun)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         call()
@@ -57,6 +66,9 @@ class _Connections:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def flush(self) -> None:
+        """A connection has no pending records."""
 
     def enter(self, stack: ExitStack) -> Connection:
         return self._connection
@@ -72,9 +84,10 @@ class _Sessions:
         self._session = session
         self._engine = engine
 
-    def enter(self, stack: ExitStack) -> Connection:
-        # A pending hero gets its primary key, and the run never exists without it.
+    def flush(self) -> None:
         self._session.flush()
+
+    def enter(self, stack: ExitStack) -> Connection:
         return _session_connection(self._session, self._engine)
 
     def after_commit(self, call: Callable[[], None]) -> None:
@@ -86,6 +99,9 @@ class _Steps:
 
     def __init__(self, runtime: ActivationRuntime) -> None:
         self._scope: Any = runtime.scope
+
+    def flush(self) -> None:
+        self._scope.flush()
 
     def enter(self, stack: ExitStack) -> Connection:
         connection: Connection = self._scope.connection
@@ -103,8 +119,13 @@ def current_step_scope(engine: Stepwell) -> ActivationRuntime | None:
     return None
 
 
-def place_of(engine: Stepwell, options: StartOptions) -> Place:
+def place_of(engine: Stepwell, options: StartOptions, *, is_single: bool = False) -> Place:
     """Where a start with these options writes.
+
+    Args:
+        engine: The engine.
+        options: What the start says.
+        is_single: One statement will do, if nothing stands against it.
 
     Raises:
         RunError: The session is an asynchronous one.
@@ -114,7 +135,7 @@ def place_of(engine: Stepwell, options: StartOptions) -> Place:
     if options.session is not None:
         return _Sessions(_synchronous(options.session), engine)
     runtime = current_step_scope(engine)
-    return _Own(engine) if runtime is None else _Steps(runtime)
+    return _Own(engine, is_single) if runtime is None else _Steps(runtime)
 
 
 def _synchronous(session: Any) -> Session:

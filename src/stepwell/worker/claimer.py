@@ -160,7 +160,7 @@ class Claimer:
             return runs, _histories(connection, runs, now)
 
         try:
-            runs, known = engine.database.retrying(claim)
+            runs, known = engine.database.retrying(claim, is_single=True)
         except AnswerLost:
             # It may have been committed: the token is ours, so that we find the runs again by it.
             self._lost_claims.append(token)

@@ -49,6 +49,8 @@ class Dialect(ABC):
     """FOR UPDATE SKIP LOCKED exists (and is needed: there are row locks)."""
     groups_commits: ClassVar[bool] = True
     """Entries of several threads are written in one commit."""
+    commits_alone: ClassVar[bool] = False
+    """A statement can cheaply be a transaction of its own (autocommit costs no round trip)."""
     notifies: ClassVar[bool] = False
     """The database can wake a listener."""
     has_one_writer: ClassVar[bool] = False

@@ -77,6 +77,7 @@ class PostgreSQLDialect(Dialect):
     """PostgreSQL from 13."""
 
     name: ClassVar[str] = "postgresql"
+    commits_alone: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
 
     def connect_arguments(self, url: URL) -> dict[str, Any]:
