@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import URL, Engine, NullPool, create_engine, make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from stepwell.store.schema import metadata
+from stepwell.store import migrating
 
 __all__ = ["MariaDB", "PostgreSQL", "Product", "SQLite", "new_name", "unavailable"]
 
@@ -45,7 +45,7 @@ class Product(Protocol):
 def make_tables(url: str | URL) -> None:
     """Make Stepwell's tables in an empty database."""
     engine = create_engine(url, poolclass=NullPool)
-    metadata.create_all(engine)
+    migrating.upgrade(engine)
     engine.dispose()
 
 
