@@ -35,6 +35,7 @@ from stepwell.errors import (
     Unstorable,
     UnsupportedDatabase,
     WaitTimedOut,
+    WrongArguments,
 )
 from stepwell.policies import Backoff, Cancel, Fail, Pause, Retry, Skip, handles
 from stepwell.serialization import RecordAdapter, RecordRef
@@ -79,6 +80,7 @@ __all__ = [
     "WaitTimedOut",
     "Worker",
     "Workflow",
+    "WrongArguments",
     "cancel_if",
     "handles",
     "removed_step",

@@ -80,6 +80,7 @@ class JournalEntry:
         at: The instant of the write, in store time.
         current_step: The step that the run is at after this write; None past the last one.
         context: The run's whole context as text, when it changed; else None.
+        version: The version of the class that drives the run; the highest one stays on the row.
     """
 
     run_id: UUID
@@ -90,6 +91,7 @@ class JournalEntry:
     executions: tuple[Execution, ...] = ()
     context: str | None = None
     settlement: Settlement | None = None
+    version: int = 1
 
 
 @dataclass(frozen=True, slots=True)

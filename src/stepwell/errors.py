@@ -5,6 +5,7 @@
     StepwellError
     ├── DefinitionError            an author's class is wrong (raised when the class is created)
     ├── RunError                   this run, or this value, cannot do that
+    │   ├── WrongArguments         (TypeError) a start with arguments or options that do not fit
     │   ├── RunNotFound            (LookupError) no such run
     │   ├── RunNotLive             the run is over, or nobody with that key is live
     │   ├── RunAlreadyExists       the identity is taken; carries the live run
@@ -54,6 +55,7 @@ __all__ = [
     "Unstorable",
     "UnsupportedDatabase",
     "WaitTimedOut",
+    "WrongArguments",
 ]
 
 
@@ -80,6 +82,10 @@ class DefinitionError(StepwellError):
 
 class RunError(StepwellError):
     """Something that this run, or a value given to it, cannot do."""
+
+
+class WrongArguments(RunError, TypeError):
+    """A workflow was started with arguments or options that it does not take."""
 
 
 class RunNotFound(RunError, LookupError):

@@ -9,13 +9,10 @@ from typing import Any
 from stepwell.definition.heroes import HeroType
 from stepwell.definition.settings import HERO
 from stepwell.definition.starting import Call
-from stepwell.errors import RunError
+from stepwell.errors import RunError, WrongArguments
 
-__all__ = ["WrongArguments", "call_of", "calls_of"]
+__all__ = ["call_of", "calls_of"]
 
-
-class WrongArguments(RunError, TypeError):
-    """A workflow was started with arguments or options that it does not take."""
 
 
 def call_of(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:

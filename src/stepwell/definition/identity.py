@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from stepwell.definition.calls import WrongArguments
 from stepwell.definition.functions import parameters_of
 from stepwell.definition.settings import HERO, UNSET, setting_of
 from stepwell.definition.starting import Call, StartOptions
+from stepwell.errors import WrongArguments
 
 __all__ = ["Canonical", "RunKey", "key_of", "run_key"]
 

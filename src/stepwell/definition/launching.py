@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, overload
 
 from stepwell.definition import checks
-from stepwell.definition.calls import WrongArguments, call_of, calls_of
+from stepwell.definition.calls import call_of, calls_of
 from stepwell.definition.starting import CONFLICT_MODES, ConflictMode, Starter, StartOptions, starter_for
+from stepwell.errors import WrongArguments
 
 if TYPE_CHECKING:
     from stepwell.engine.run import Run

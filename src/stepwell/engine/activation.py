@@ -98,11 +98,12 @@ def _recorder(
         raise _Deferred(Reason.UNKNOWN_STEP, f"{run.workflow} has no step {run.current_step!r} here")
     if plan.is_procedural:
         raise _Deferred(Reason.UNKNOWN_STEP, f"{run.workflow} has run(), which this version does not drive")
+    options = _mapping(run.options, "options")
     facts = RunFacts(
         id=run.id,
         workflow=workflow,
         plan=plan,
-        version=run.version,
+        version=options.get("version", 1),
         args=_decoded_args(engine, run),
         context=_checked_context(run),
         current_step=run.current_step,
@@ -111,10 +112,10 @@ def _recorder(
         due_at=run.due_at or run.created_at,
         wakeups=run.wakeups,
         stop_request=run.stop_request,
-        options=_mapping(run.options, "options"),
+        options=options,
     )
     hero = hero_reference(run, engine.codec)
-    journal = StoreJournal(engine, lease, place, known, hero, workflow.is_hero_optional)
+    journal = StoreJournal(engine, lease, place, known, hero, workflow.is_hero_optional, workflow.version)
     return Recorder(journal, facts, engine.codec, result_limit=engine.result_limit)
 
 

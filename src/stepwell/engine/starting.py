@@ -233,6 +233,9 @@ def _options_text(cls: Any, options: StartOptions) -> str | None:
         said["queue"] = options.queue
     if options.priority is not None:
         said["priority"] = options.priority
+    if cls.version != 1:
+        # The column holds the highest version that has driven the run; this is the one at which it started.
+        said["version"] = cls.version
     if cls.unique_for != "run":
         said["unique_for"] = cls.unique_for
     if cls.max_recoveries is not None:

@@ -117,7 +117,7 @@ class StepScope:
         if ref is None:
             return None
         try:
-            return self._load(ref)
+            return self.load(ref)
         except RecordGone as gone:
             if self._hero_is_optional:
                 return None
@@ -126,7 +126,8 @@ class StepScope:
                 "class if its steps can do without."
             ) from gone
 
-    def _load(self, ref: RecordRef) -> Any:
+    def load(self, ref: RecordRef) -> Any:
+        """The record that a reference points to, attached to the session; read in a transaction that ends at once."""
         if self._writing is not None:
             return self._codec.load_record(ref, self.session)
         with self._database.reading() as connection:
@@ -193,9 +194,13 @@ class StepScope:
             return Verdict(accepted=False)
         transaction.commit()
         self._warn_if_long()
+        self.committed()
+        return verdict
+
+    def committed(self) -> None:
+        """The entry is durable: do what was put off until then, such as waking workers."""
         for call in self.after_commit:
             call()
-        return verdict
 
     def _guarded(self, work: Callable[[], T]) -> T:
         try:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from stepwell.engine.leases import Lease
 from stepwell.engine.step_session import StepScope
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
-from stepwell.execution.journal import Fact, TransientConflict
+from stepwell.execution.journal import Fact, Scope, TransientConflict
 from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.serialization import RecordRef
@@ -60,6 +60,7 @@ class StoreJournal:
         known: The run's history, loaded with the claim.
         hero: The reference to its hero.
         hero_is_optional: The class says so.
+        version: The class's version.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class StoreJournal:
         known: Sequence[Fact],
         hero: RecordRef | None,
         hero_is_optional: bool,
+        version: int = 1,
     ) -> None:
+        self._version = version
         self._engine = engine
         self._database = engine.database
         self._lease = lease
@@ -131,7 +134,7 @@ class StoreJournal:
             return
         # The process stood still for longer than the lease (a stopped machine, a long pause): ask before acting.
         renewals = self._insist(lambda: self._engine.renew_leases([lease]))
-        if lease.is_lost or not renewals[lease.run_id].is_ours:
+        if not renewals[lease.run_id].is_ours:
             raise LeaseLost
 
     # -- writing ------------------------------------------------------------------------------------------------
@@ -143,7 +146,7 @@ class StoreJournal:
         current_step: str | None,
         context: str | None = None,
         settlement: Settlement | None = None,
-        scope: StepScope | None = None,
+        scope: Scope | None = None,
     ) -> Verdict:
         lease = self._lease
         if lease.is_lost:
@@ -157,14 +160,14 @@ class StoreJournal:
             tuple(executions),
             context,
             settlement,
+            self._version,
         )
         if scope is not None and scope.has_changes():
             verdict = self._write_with(scope, entry)
         else:
             verdict = self._write(entry)
             if scope is not None and verdict.accepted:
-                for call in scope.after_commit:
-                    call()
+                scope.committed()
         if not verdict.accepted:
             return self._refused()
         self._written += 1
@@ -196,14 +199,13 @@ class StoreJournal:
                 # It can no longer arrive late: the old token is gone. Say it again under the new one.
                 entry = replace(entry, token=token)
 
-    def _write_with(self, scope: StepScope, entry: JournalEntry) -> Verdict:
+    def _write_with(self, scope: Scope, entry: JournalEntry) -> Verdict:
         try:
             return scope.commit(entry)
         except AnswerLost as lost:
             self._rotate(entry.token)
             if self._is_there(entry):
-                for call in scope.after_commit:
-                    call()
+                scope.committed()
                 return Verdict(True, *self._look_at_requests())
             raise TransientConflict from lost
 

@@ -155,11 +155,10 @@ def _session_connection(session: Session, engine: Stepwell) -> Connection:
     except Exception:
         # A session with a bind for each class: any of them that is our database will do.
         connection = session.connection(bind_arguments={"bind": engine.database.engine})
-    ours, theirs = engine.database.dialect.name, connection.dialect.name
-    if theirs not in (ours, {"mariadb": "mysql"}.get(ours)):
+    if not engine.database.dialect.speaks(connection):
         raise StoreError(
-            f"the session is on {theirs}, the runs are on {ours}: a start can join a transaction of its own "
-            "database only."
+            f"the session's database is not a {engine.database.dialect.name} one, the runs' is: a start can join a "
+            "transaction of its own database only."
         )
     return connection
 

@@ -13,7 +13,8 @@ from uuid import UUID
 
 from stepwell.definition.plan import Plan
 from stepwell.definition.starting import Starter
-from stepwell.entries import Execution, Settlement, Verdict
+from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
+from stepwell.serialization import RecordRef
 
 __all__ = ["Fact", "Journal", "RunFacts", "Scope", "TransientConflict"]
 
@@ -89,8 +90,36 @@ class Scope(Protocol):
         """The step's database session."""
         ...
 
+    def load(self, ref: RecordRef) -> Any:
+        """The record that a reference points to, attached to the step's session.
+
+        Raises:
+            RecordGone: There is none any more.
+        """
+        ...
+
     def has_changes(self) -> bool:
         """Something was written through the session, or through an object that it loaded."""
+        ...
+
+    def flush(self) -> None:
+        """Send pending changes of records, so that what the database refuses is an error of the body.
+
+        Raises:
+            TransientConflict: The database undid the transaction for reasons of its own.
+        """
+        ...
+
+    def commit(self, entry: JournalEntry) -> Verdict:
+        """Commit what was written with this entry, the token's guard last; not accepted: all was rolled back.
+
+        Raises:
+            TransientConflict: The database undid the transaction for reasons of its own.
+        """
+        ...
+
+    def committed(self) -> None:
+        """The entry is durable: do what was put off until then."""
         ...
 
     def close(self) -> None:

@@ -59,7 +59,8 @@ class LinearDriver:
         if spec is None:
             raise LookupError(recorder.current_step)
         if spec.is_removed:
-            return self._pass_over(spec)
+            self._pass_over(spec)
+            return None
         return self._when_due(spec)
 
     def _when_due(self, spec: StepSpec) -> Activated | None:

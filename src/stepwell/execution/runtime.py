@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from stepwell.definition.plan import StepSpec
 from stepwell.definition.runtime import Logger, current
 from stepwell.definition.starting import Starter
 from stepwell.errors import RunError
+from stepwell.execution.arguments import Arguments
 from stepwell.execution.context import Context
 from stepwell.execution.journal import Scope
 from stepwell.execution.recorder import Recorder
@@ -24,6 +24,7 @@ from stepwell.execution.suspension import (
     RetryRequested,
     SkipRequested,
 )
+from stepwell.serialization import RecordRef
 
 __all__ = ["ActivationRuntime"]
 
@@ -37,7 +38,7 @@ class ActivationRuntime:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._run = recorder.run
-        self._args = MappingProxyType(recorder.run.args)
+        self._args = Arguments(recorder.run.args, self._load)
         self._scope: Scope | None = None
         self._spec: StepSpec | None = None
 
@@ -48,7 +49,8 @@ class ActivationRuntime:
         Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by chance
         and absent after a restart.
         """
-        workflow: Any = self._run.workflow.__new__(self._run.workflow)
+        cls: Any = self._run.workflow
+        workflow = object.__new__(cls)
         workflow._runtime, workflow._args = self, self._args
         self._scope, self._spec = scope, spec
         token = current.set(self)
@@ -82,6 +84,9 @@ class ActivationRuntime:
     @property
     def hero(self) -> Any:
         return self._in_step("self.hero").hero
+
+    def _load(self, ref: RecordRef) -> Any:
+        return self._in_step("a record among the arguments").load(ref)
 
     @property
     def session(self) -> Any:

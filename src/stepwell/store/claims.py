@@ -62,7 +62,7 @@ class Claims:
         self._dialect = dialect
         self._returning = dialect.updates_return_rows
         self._look = _look()
-        self._claim = _claim(dialect) if self._returning else _locked(_due(RUN.columns), dialect)
+        self._claim = _claim(dialect) if self._returning else _locked(_due(RUN.columns, dialect), dialect)
         self._promote = _promote(dialect)
 
     # -- taking -------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class Claims:
         """Make runs whose instant has come ready, 500 at most; answer how many."""
         if self._returning:
             return int(connection.execute(self._promote, {"now": now, "limit": _SLEEPERS_AT_ONCE}).rowcount)
-        due = _locked(_sleepers(), self._dialect)
+        due = _locked(_sleepers(self._dialect), self._dialect)
         ids = list(connection.execute(due, {"now": now, "limit": _SLEEPERS_AT_ONCE}).scalars())
         if ids:
             connection.execute(_WAKE_BY_ID, {"ids": ids})
@@ -166,23 +166,26 @@ def _look() -> Select[Any]:
     )
 
 
-def _due(columns: Sequence[Any]) -> Select[Any]:
-    # ORDER BY must be the index's order: a sort would lock every row that it looks at.
-    return (
+def _due(columns: Sequence[Any], dialect: Dialect) -> Select[Any]:
+    # The order must be the index's, without the column that is given: MariaDB sorts for that, and a sort locks
+    # every row that it looks at.
+    question = (
         select(*columns)
         .where(runs.c.lane == bindparam("from_lane"))
-        .order_by(runs.c.lane, runs.c.priority, runs.c.due_at, runs.c.id)
+        .order_by(runs.c.priority, runs.c.due_at, runs.c.id)
         .limit(bindparam("limit"))
     )
+    return dialect.through(question, "ix_stepwell_runs_lane")
 
 
-def _sleepers() -> Select[Any]:
-    return (
+def _sleepers(dialect: Dialect) -> Select[Any]:
+    question = (
         select(runs.c.id)
         .where(runs.c.wake_at <= bindparam("now"))
         .order_by(runs.c.wake_at)
         .limit(bindparam("limit"))
     )
+    return dialect.through(question, "ix_stepwell_runs_wake")
 
 
 def _locked(question: Select[Any], dialect: Dialect) -> Select[Any]:
@@ -259,11 +262,11 @@ _ROTATE: Final = (
 
 
 def _claim(dialect: Dialect) -> Update:
-    return _chosen(update(runs).values(_TAKEN), _due([runs.c.id]), dialect).returning(*RUN.columns)
+    return _chosen(update(runs).values(_TAKEN), _due([runs.c.id], dialect), dialect).returning(*RUN.columns)
 
 
 def _promote(dialect: Dialect) -> Update:
-    return _chosen(update(runs).ordered_values(*_WOKEN), _sleepers(), dialect)
+    return _chosen(update(runs).ordered_values(*_WOKEN), _sleepers(dialect), dialect)
 
 
 def _as_taken(run: RunRow, owner: str, token: UUID, now: datetime, until: datetime) -> RunRow:

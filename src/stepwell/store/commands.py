@@ -150,7 +150,7 @@ class Commands:
 def holds_identity_for_ever(options: str | None) -> bool:
     """The run's class says that an identity is used once."""
     try:
-        return json.loads(options or "{}").get("unique_for") == "ever"
+        return bool(json.loads(options or "{}").get("unique_for") == "ever")
     except (ValueError, AttributeError):
         return False
 

@@ -55,6 +55,7 @@ def recover_expired(
         .order_by(runs.c.lease_expires_at)
         .limit(_AT_ONCE)
     )
+    expired = dialect.through(expired, "ix_stepwell_runs_lease")
     if dialect.skips_locked_rows:
         expired = expired.with_for_update(skip_locked=True, of=runs)
     recovered = []

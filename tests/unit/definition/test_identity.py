@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stepwell.definition.calls import WrongArguments
 from stepwell.definition.identity import RunKey, key_of, run_key
 from stepwell.definition.starting import StartOptions
 from stepwell.definition.steps import step
 from stepwell.definition.workflow import Workflow
+from stepwell.errors import WrongArguments
 from stepwell.serialization import Codec
 
 CODEC = Codec()

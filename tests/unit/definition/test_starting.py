@@ -10,12 +10,11 @@ from unittest import mock
 
 import pytest
 
-from stepwell.definition.calls import WrongArguments
 from stepwell.definition.runtime import current
 from stepwell.definition.starting import Call, StartOptions, default_engine, set_default_engine
 from stepwell.definition.steps import removed_step, step
 from stepwell.definition.workflow import Workflow
-from stepwell.errors import RunError, StoreError
+from stepwell.errors import RunError, StoreError, WrongArguments
 from tests.unit.definition.sample import Admin, Company, RecordingEngine, User
 
 

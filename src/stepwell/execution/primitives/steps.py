@@ -145,6 +145,7 @@ class StepRunner:
                 value = self._body(attempt, workflow)
                 text = self._encode(attempt.spec, value)
                 self._recorder.context.changes()  # raises if something deep inside cannot be stored
+                attempt.scope.flush()  # raises if the database refuses a pending change
             except (LeaseLost, TransientConflict):
                 raise
             except Interrupted:
@@ -155,7 +156,8 @@ class StepRunner:
                 if suspension is not None:
                     return self._suspended(attempt, suspension)
                 return self._failed(attempt, workflow, error)
-        return self._succeeded(attempt, text)
+        self._succeeded(attempt, text)
+        return None
 
     # -- before and during --------------------------------------------------------------------------------------
 

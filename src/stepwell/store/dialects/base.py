@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from sqlalchemy import URL, Connection, Engine
+from sqlalchemy import URL, Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.entries import JournalEntry, Verdict
@@ -60,6 +60,10 @@ class Dialect(ABC):
     def __init__(self, options: DatabaseOptions) -> None:
         self.options = options
 
+    def speaks(self, connection: Connection) -> bool:
+        """The connection is to a database of this product, whatever its driver."""
+        return connection.dialect.name == self.name
+
     def connect_arguments(self, url: URL) -> dict[str, Any]:
         """Arguments for the driver's ``connect`` on engines that Stepwell makes from a URL."""
         return {}
@@ -90,6 +94,10 @@ class Dialect(ABC):
     @abstractmethod
     def insert_runs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
         """Insert rows whose identity is free (and whose id is new); answer the ids that were inserted."""
+
+    def through(self, question: Select[Any], index: str) -> Select[Any]:
+        """The same question about runs, answered through this index whatever the planner thinks of it."""
+        return question
 
     def prepare_hot_connection(self, connection: Connection) -> None:
         """Tune the connection that writes groups of journal entries."""

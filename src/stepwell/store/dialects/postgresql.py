@@ -28,7 +28,7 @@ _FINISH: Final = ", ".join(f"{name} = excluded.{name}" for name in EXECUTION_COL
 _APPLY: Final = f"""
 WITH entry AS (
     SELECT * FROM json_to_recordset(CAST(%s AS json)) AS _(
-        run_id uuid, token uuid, at bigint, current_step text, context text, progress boolean, settles boolean,
+        run_id uuid, token uuid, at bigint, current_step text, context text, version int, progress boolean, settles boolean,
         state text, reason text, queue text, priority int, ready boolean, over boolean, due_at bigint,
         wake_at bigint, result text, error_class text, error_message text, frees boolean, answers boolean,
         details text, seen int)
@@ -36,6 +36,7 @@ WITH entry AS (
     UPDATE stepwell_runs run SET
         current_step = entry.current_step,
         context = COALESCE(entry.context, run.context),
+        version = GREATEST(entry.version, run.version),
         recoveries = CASE WHEN entry.progress THEN 0 ELSE run.recoveries END,
         state = CASE WHEN entry.settles THEN entry.state ELSE run.state END,
         reason = CASE WHEN entry.settles THEN entry.reason ELSE run.reason END,
@@ -179,6 +180,7 @@ def _entry_json(entry: JournalEntry) -> dict[str, Any]:
         "at": to_micros(entry.at),
         "current_step": entry.current_step,
         "context": entry.context,
+        "version": entry.version,
         "progress": bool(entry.executions),
         "settles": False,
     }

@@ -18,10 +18,11 @@ from stepwell.store.dialects.base import EXECUTION_COLUMNS
 __all__ = ["Rowwise", "as_stored"]
 
 _GUARD: Final = "WHERE id = ? AND lease_token = ? AND state = 'running'"
-_STEP: Final = f"UPDATE stepwell_runs SET current_step = ?, recoveries = 0, context = COALESCE(?, context) {_GUARD}"
+_VERSION: Final = "version = CASE WHEN version < ? THEN ? ELSE version END"
+_STEP: Final = f"UPDATE stepwell_runs SET current_step = ?, recoveries = 0, context = COALESCE(?, context), {_VERSION} {_GUARD}"
 _SETTLE: Final = f"""
 UPDATE stepwell_runs SET
-    current_step = ?, context = COALESCE(?, context), recoveries = CASE WHEN ? = 1 THEN 0 ELSE recoveries END,
+    current_step = ?, context = COALESCE(?, context), {_VERSION}, recoveries = CASE WHEN ? = 1 THEN 0 ELSE recoveries END,
     state = ?, reason = ?, queue = COALESCE(?, queue), priority = COALESCE(?, priority),
     lane = CASE WHEN ? = 1 THEN queue END, due_at = ?, wake_at = ?,
     result = COALESCE(?, result), error_class = ?, error_message = ?,
@@ -68,7 +69,14 @@ class Rowwise:
 
     @staticmethod
     def step_values(entry: JournalEntry) -> tuple[Any, ...]:
-        return (entry.current_step, entry.context, entry.run_id.hex, entry.token.hex)
+        return (
+            entry.current_step,
+            entry.context,
+            entry.version,
+            entry.version,
+            entry.run_id.hex,
+            entry.token.hex,
+        )
 
     @staticmethod
     def settle_values(entry: JournalEntry, settlement: Settlement) -> tuple[Any, ...]:
@@ -76,6 +84,8 @@ class Rowwise:
         return (
             entry.current_step,
             entry.context,
+            entry.version,
+            entry.version,
             int(bool(entry.executions)),
             str(settlement.state),
             settlement.reason,
