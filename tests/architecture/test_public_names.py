@@ -4,7 +4,50 @@ from __future__ import annotations
 
 import stepwell
 
-PUBLIC_NAMES: list[str] = []
+PUBLIC_NAMES: list[str] = [
+    "Backoff",
+    "Call",
+    "Cancel",
+    "DefinitionError",
+    "Fail",
+    "HeroGone",
+    "InvalidTransition",
+    "ManualClock",
+    "Pause",
+    "RecordAdapter",
+    "RecordGone",
+    "RecordRef",
+    "ResultTimeout",
+    "Retry",
+    "Run",
+    "RunAlreadyExists",
+    "RunCanceled",
+    "RunError",
+    "RunFailed",
+    "RunNotFound",
+    "RunNotLive",
+    "RunQuery",
+    "RunState",
+    "SchemaOutdated",
+    "Skip",
+    "StepTimedOut",
+    "Stepwell",
+    "StepwellError",
+    "StoreError",
+    "TooLarge",
+    "Undecodable",
+    "UnknownWorkflow",
+    "Unstorable",
+    "UnsupportedDatabase",
+    "WaitTimedOut",
+    "Worker",
+    "Workflow",
+    "WrongArguments",
+    "cancel_if",
+    "handles",
+    "removed_step",
+    "step",
+]
 
 
 def test_public_names_are_these() -> None:
