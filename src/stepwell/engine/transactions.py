@@ -157,7 +157,7 @@ def _session_connection(session: Session, engine: Stepwell) -> Connection:
         connection = session.connection(bind_arguments={"bind": engine.database.engine})
     if not engine.database.dialect.speaks(connection):
         raise StoreError(
-            f"the session's database is not a {engine.database.dialect.name} one, the runs' is: a start can join a "
+            f"the session's database is not a {engine.database.dialect} one, the runs' is: a start can join a "
             "transaction of its own database only."
         )
     return connection

@@ -60,6 +60,9 @@ class Dialect(ABC):
     def __init__(self, options: DatabaseOptions) -> None:
         self.options = options
 
+    def __str__(self) -> str:
+        return self.name
+
     def speaks(self, connection: Connection) -> bool:
         """The connection is to a database of this product, whatever its driver."""
         return connection.dialect.name == self.name
