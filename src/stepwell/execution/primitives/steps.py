@@ -114,11 +114,14 @@ class StepRunner:
                 scope.close()
 
     def failed_before(self, spec: StepSpec, next_step: str | None, error: BaseException) -> Activated | None:
-        """The author's code raised before the body could start: the step's policies decide."""
+        """The author's code raised before the body could start: it said a verb, or the step's policies decide."""
         scope = self._journal.open_scope()
         try:
             attempt = self._begin(spec, next_step, scope)
             with self._runtime.attempting(spec, scope) as workflow:
+                suspension = find_suspension(error)
+                if suspension is not None:
+                    return self._suspended(attempt, suspension)
                 return self._failed(attempt, workflow, error)
         finally:
             scope.close()

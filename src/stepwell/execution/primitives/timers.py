@@ -14,6 +14,7 @@ from stepwell.execution.journal import Fact
 from stepwell.execution.outcome import Activated
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.suspension import LeaseLost
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["InstantFailed", "Timer", "Waited"]
@@ -41,6 +42,7 @@ class Waited:
 
 
 _DUE: Final = Waited(is_due=True)
+_ENDS: Final = (Outcome.SUCCESS, Outcome.SKIPPED)
 
 
 class Timer:
@@ -86,12 +88,18 @@ class Timer:
             return max(computed, announced.scheduled_for)
         if announced is not None:
             return announced.scheduled_for
-        return None if spec.wait is None else self._anchor() + spec.wait
+        if spec.wait is None or self._has_been_attempted(spec):
+            return None
+        return self._anchor() + spec.wait
+
+    def _has_been_attempted(self, spec: StepSpec) -> bool:
+        """The step's own wait was over before its first attempt; what follows has delays of its own."""
+        return any(fact.name == spec.name and fact.kind == Kind.STEP for fact in self._recorder.facts)
 
     def _anchor(self) -> datetime:
         """When the previous step ended; for a first step, when the run became due."""
         for fact in reversed(self._recorder.facts):
-            if fact.finished_at is not None and fact.outcome in (Outcome.SUCCESS, Outcome.SKIPPED):
+            if fact.finished_at is not None and fact.kind == Kind.STEP and fact.outcome in _ENDS:
                 return fact.finished_at
         return self._recorder.run.due_at
 
@@ -101,8 +109,16 @@ class Timer:
         scope = self._recorder.journal.open_scope()
         try:
             with self._runtime.attempting(spec, scope) as workflow:
-                return require_aware(wait_until(workflow), f"wait_until of step {spec.name!r}")
-        except Exception as error:
+                return _instant(wait_until(workflow), f"wait_until of step {spec.name!r}")
+        except LeaseLost:
+            raise
+        except BaseException as error:
             raise InstantFailed(error) from error
         finally:
             scope.close()
+
+
+def _instant(answer: object, what: str) -> datetime:
+    if not isinstance(answer, datetime):
+        raise TypeError(f"{what} must answer an aware datetime; got {answer!r}")
+    return require_aware(answer, what)
