@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 __all__ = ["Figure", "Figures", "Key", "ratio"]
+
+
+_BEST_LOW = frozenset({"s", "ms", "MB"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +24,28 @@ class Key:
 
 @dataclass(slots=True)
 class Figure:
-    """A measured value, each time it was measured.
+    """A value, each time it was measured, in each mode that the system has.
 
     Args:
         unit: Of its values.
-        mode: In which of its modes the system was measured.
-        values: One for each round.
-        notes: What else was seen: other modes, how many runs.
+        is_best_low: Whether less is better.
+        by_mode: The values by mode, one for each round.
     """
 
     unit: str
-    mode: str | None = None
-    values: list[float] = field(default_factory=list)
-    notes: dict[str, Any] = field(default_factory=dict)
+    is_best_low: bool = False
+    by_mode: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def mode(self) -> str:
+        """The mode in which the system did best over all rounds."""
+        best = min if self.is_best_low else max
+        return best(self.by_mode, key=lambda mode: statistics.median(self.by_mode[mode]))
+
+    @property
+    def values(self) -> list[float]:
+        """Those of the best mode."""
+        return self.by_mode[self.mode]
 
     @property
     def median(self) -> float:
@@ -55,11 +66,10 @@ class Figures:
         self._figures: dict[Key, Figure] = {}
         self.failures: list[tuple[Key, str]] = []
 
-    def add(self, key: Key, value: float, unit: str, *, mode: str | None = None, **notes: Any) -> None:
+    def add(self, key: Key, value: float, unit: str, mode: str) -> None:
         """Record one measurement."""
-        figure = self._figures.setdefault(key, Figure(unit, mode))
-        figure.values.append(value)
-        figure.notes.update(notes)
+        figure = self._figures.setdefault(key, Figure(unit, unit in _BEST_LOW))
+        figure.by_mode.setdefault(mode, []).append(value)
 
     def fail(self, key: Key, message: str) -> None:
         """Record that one did not come about; what was measured for this key before is void."""

@@ -16,7 +16,8 @@ __all__ = ["MEASURES"]
 _PATIENCE_SECONDS = 120.0
 _BULK = 5_000
 _WARM_UP = 5
-_TRIALS = 2
+_TRIALS = 3
+_MOST_RUNS = 20_000
 _HEADWAY_SECONDS = 0.5
 
 
@@ -32,26 +33,25 @@ def throughput(system: System, *, runs: int, threads: int, mode: str) -> dict[st
     finally:
         system.rest()
     _verify(system.counts() - before, Counts(runs, runs * STEPS))
-    return {"value": runs * STEPS / seconds, "seconds": seconds, "runs": runs}
+    return {"value": runs * STEPS / seconds, "seconds": seconds}
 
 
 def trial(system: System, *, threads: int, seconds: float) -> dict[str, Any]:
-    """Which of its modes is the fastest; warms the system up as well."""
-    modes = system.modes(threads)
-    rate = throughput(system, runs=max(threads, _WARM_UP), threads=threads, mode=modes[0])["value"]
-    for _ in range(_TRIALS):
-        guess, runs = rate, runs_for(rate, threads, seconds)
-        rates = {mode: throughput(system, runs=runs, threads=threads, mode=mode)["value"] for mode in modes}
-        best = max(rates, key=lambda mode: rates[mode])
-        rate = rates[best]
-        if rate < 2 * guess:  # else this trial was much shorter than it was to be
-            break
-    return {"mode": best, "modes": rates}
+    """For each of its modes, how many runs last about this long; warms the system up as well."""
+    sizes, least = {}, max(threads, _WARM_UP)
+    for mode in system.modes(threads):
+        runs = least
+        for _ in range(_TRIALS):
+            found = throughput(system, runs=runs, threads=threads, mode=mode)
+            if found["seconds"] > seconds / 5:  # long enough to be believed
+                break
+            runs = _runs_for(found["value"], seconds / 3, least)
+        sizes[mode] = _runs_for(found["value"], seconds, least)
+    return {"runs": sizes}
 
 
-def runs_for(rate: float, threads: int, seconds: float) -> int:
-    """As many tens as take about this long at this rate, and enough to keep all threads busy."""
-    return min(20_000, max(threads, 8, round(rate * seconds / STEPS)))
+def _runs_for(rate: float, seconds: float, least: int) -> int:
+    return min(_MOST_RUNS, max(least, round(rate * seconds / STEPS)))
 
 
 def starts(system: Engine, *, seconds: float) -> dict[str, Any]:
@@ -59,44 +59,40 @@ def starts(system: Engine, *, seconds: float) -> dict[str, Any]:
     before = system.unfinished()
     started, began_at = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - began_at) < seconds:
-        system.start("queue")
+        system.start()
         started += 1
     _verify_started(system.unfinished() - before, started)
-    return {"value": started / elapsed, "runs": started}
+    return {"value": started / elapsed}
 
 
 def bulk(system: Engine, *, seconds: float) -> dict[str, Any]:
-    """Starts per second, many at once, by the best of the system's means."""
-    best: dict[str, Any] = {"value": 0.0}
-    for mode in system.bulk_modes():
-        before, runs, began_at = system.unfinished(), 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - began_at) < seconds:
-            system.start_bulk(_BULK, mode)
-            runs += _BULK
-        _verify_started(system.unfinished() - before, runs)
-        if runs / elapsed > best["value"]:
-            best = {"value": runs / elapsed, "runs": runs, "mode": mode}
-    return best
+    """Starts per second, many at once."""
+    before, started, began_at = system.unfinished(), 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - began_at) < seconds:
+        system.start_bulk(_BULK)
+        started += _BULK
+    _verify_started(system.unfinished() - before, started)
+    return {"value": started / elapsed}
 
 
 def latency(system: Engine, *, samples: int) -> dict[str, Any]:
     """Milliseconds from the call of ``start`` to the first line of the first step, on an idle system."""
     pause = random.Random(samples)
     found: list[float] = []
-    mode = system.listen()
+    system.listen()
     try:
         for _ in range(samples + _WARM_UP):
             # Of varying length, or else a poll could always come at the same distance.
             time.sleep(pause.uniform(0.02, 0.06))
             tally.expect(STEPS)
             began_at = time.perf_counter()
-            system.start(mode)
+            system.start_idle()
             tally.wait(30)
             found.append((tally.first_at - began_at) * 1000)
             _until_all_are_over(system)
     finally:
         system.rest()
-    return {"samples": found[_WARM_UP:], "mode": mode}
+    return {"samples": found[_WARM_UP:]}
 
 
 def park(system: Engine, *, sleepers: int, due: float) -> dict[str, Any]:

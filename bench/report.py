@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -37,18 +38,21 @@ def _print_scenario(
     if not rows:
         return
     systems = [system for system in options.systems if any(key.system == system for key, _ in rows)]
-    console.print(f"({scenario}) {SCENARIOS[scenario]} · {database}", style="bold", highlight=False)
-    table = Table("", "")
-    for system in systems:
-        table.add_column(system, justify="right")
-    ratios = [system for system in systems if system != "stepwell"] if "stepwell" in systems else []
-    for system in ratios:
-        table.add_column(f"stepwell\n/ {system}", justify="right")
+    peers = systems[1:] if systems[0] == "stepwell" else []
+    units = {figure.unit for _, figure in rows}
+    title = f"({scenario}) {SCENARIOS[scenario]} · {database}"
+    console.print(title, style="bold", highlight=False, soft_wrap=True)
+    table = Table(" · ".join(units) if len(units) == 1 else "")
+    for name in (*systems, *(f"stepwell\n/ {peer}" for peer in peers)):
+        table.add_column(name, justify="right")
     for label in dict.fromkeys(key.label for key, _ in rows):
         found = {key.system: figure for key, figure in rows if key.label == label}
-        cells = [_cell(found.get(system)) for system in systems]
-        cells += [_ratio(found.get("stepwell"), found.get(system)) for system in ratios]
-        table.add_row(label, next(iter(found.values())).unit, *cells)
+        name = label if len(units) == 1 else f"{label} · {next(iter(found.values())).unit}"
+        table.add_row(
+            name,
+            *(_cell(found.get(system)) for system in systems),
+            *(_ratio(found.get("stepwell"), found.get(peer)) for peer in peers),
+        )
     console.print(table)
     for line in _modes(rows):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
@@ -68,12 +72,11 @@ def _number(value: float) -> str:
 
 
 def _modes(rows: Iterable[tuple[Key, Figure]]) -> Iterable[str]:
-    """Which modes were tried, so that nobody has to believe that the best one was taken."""
+    """All modes that were measured, so that nobody has to believe that the table has the best one."""
     for key, figure in rows:
-        tried = figure.notes.get("trial", {})
-        if len(tried) > 1:
-            others = ", ".join(f"{mode} {_number(rate)}" for mode, rate in tried.items())
-            yield f"  {key.system}, {key.label}: in the mode “{figure.mode}” (tried: {others})"
+        if len(figure.by_mode) > 1:
+            found = (f"{mode} {_number(median(values))}" for mode, values in figure.by_mode.items())
+            yield f"  {key.system}, {key.label}: {', '.join(found)}"
 
 
 def _print_verdicts(console: Console, verdicts: list[Verdict], options: Options) -> None:
@@ -118,7 +121,7 @@ def as_json(figures: Figures, options: Options, databases: dict[str, Any]) -> di
                 "median": figure.median,
                 "values": figure.values,
                 "mode": figure.mode,
-                **figure.notes,
+                "by_mode": figure.by_mode,
             }
             for key, figure in figures
         ],

@@ -14,7 +14,6 @@ from typing import Any
 
 from bench.databases import Databases
 from bench.figures import Figures, Key
-from bench.measures import runs_for
 from bench.options import Options
 from bench.process import Child, Failure
 
@@ -85,8 +84,8 @@ class Crew:
             if system in self._systems:
                 self._systems.remove(system)
 
-    def record(self, system: str, label: str, value: float, unit: str, **notes: Any) -> None:
-        self._figures.add(self._key(system, label), value, unit, **notes)
+    def record(self, system: str, label: str, value: float, unit: str, mode: str) -> None:
+        self._figures.add(self._key(system, label), value, unit, mode)
 
     def _key(self, system: str, label: str) -> Key:
         return Key(self._scenario, self._databases.kind, label, system)
@@ -101,33 +100,30 @@ def _throughput(crew: Crew) -> None:
     with crew.children() as children:
         for threads in THREADS:
             label = f"{threads} thread{'s' if threads > 1 else ''}"
-            plans = _plan(crew, children, threads, label)
+            sizes = _sizes(crew, children, threads, label)
             for _ in range(crew.options.rounds):
                 for system in crew.turns():
                     with crew.attempt(system, label):
-                        _measure_steps(crew, system, label, children[system], plans[system], threads)
+                        _measure_steps(crew, system, label, children[system], sizes[system], threads)
 
 
-def _plan(crew: Crew, children: dict[str, Child], threads: int, label: str) -> dict[str, dict[str, Any]]:
-    """Find each system's fastest mode, and how many runs of ten steps last as long as a measurement shall."""
-    plans: dict[str, dict[str, Any]] = {}
-    options = crew.options
+def _sizes(crew: Crew, children: dict[str, Child], threads: int, label: str) -> dict[str, dict[str, int]]:
+    """For each system and each of its modes, how many runs are measured at a time."""
+    sizes: dict[str, dict[str, int]] = {}
     for system in crew.turns():
         with crew.attempt(system, label):
-            plan = children[system].measure("trial", threads=threads, seconds=min(0.6, options.seconds / 2))
-            rate = plan["modes"][plan["mode"]]
-            plan["runs"] = options.runs or runs_for(rate, threads, options.seconds)
-            plans[system] = plan
-    return plans
+            found = children[system].measure("trial", threads=threads, seconds=crew.options.seconds)["runs"]
+            sizes[system] = {mode: crew.options.runs or runs for mode, runs in found.items()}
+    return sizes
 
 
 def _measure_steps(
-    crew: Crew, system: str, label: str, child: Child, plan: dict[str, Any], threads: int
+    crew: Crew, system: str, label: str, child: Child, sizes: dict[str, int], threads: int
 ) -> None:
-    found = child.measure("throughput", runs=plan["runs"], threads=threads, mode=plan["mode"])
-    crew.record(
-        system, label, found["value"], "steps/s", mode=plan["mode"], runs=found["runs"], trial=plan["modes"]
-    )
+    """Once in each mode: only all rounds together tell which is the best."""
+    for mode, runs in sizes.items():
+        found = child.measure("throughput", runs=runs, threads=threads, mode=mode)
+        crew.record(system, label, found["value"], "steps/s", mode)
 
 
 def _starts(crew: Crew) -> None:
@@ -138,9 +134,9 @@ def _starts(crew: Crew) -> None:
                 with crew.attempt(system, "single and bulk"):
                     child, seconds = children[system], crew.options.seconds / 2
                     found = child.measure("starts", seconds=seconds)
-                    crew.record(system, "single", found["value"], "starts/s")
+                    crew.record(system, "single", found["value"], "starts/s", "one by one")
                     found = child.measure("bulk", seconds=seconds)
-                    crew.record(system, "bulk", found["value"], "starts/s", mode=found["mode"])
+                    crew.record(system, "bulk", found["value"], "starts/s", "in bulk")
 
 
 def _latency(crew: Crew) -> None:
@@ -154,8 +150,8 @@ def _latency(crew: Crew) -> None:
                     samples.setdefault(system, []).extend(found["samples"])
         for system, values in samples.items():
             cuts = statistics.quantiles(values, n=20)
-            crew.record(system, "p50", statistics.median(values), "ms", samples=len(values))
-            crew.record(system, "p95", cuts[18], "ms", samples=len(values))
+            crew.record(system, "p50", statistics.median(values), "ms", "idle")
+            crew.record(system, "p95", cuts[18], "ms", "idle")
 
 
 def _sleepers(crew: Crew) -> None:
@@ -181,8 +177,8 @@ def _drain_sleepers(crew: Crew, system: str) -> None:
             with crew.child(system, url) as child:
                 mode = child.measure("wake_mode", threads=_MOST)["mode"]
                 found = child.measure("wake", sleepers=count, due=due, threads=_MOST, mode=mode)
-        crew.record(system, "drained", found["value"], "s", mode=mode, sleepers=count)
-        crew.record(system, "peak memory", found["peak_mb"], "MB", mode=mode, sleepers=count)
+        crew.record(system, f"{count:,} drained", found["value"], "s", mode)
+        crew.record(system, f"{count:,}, peak memory", found["peak_mb"], "MB", mode)
         return
     raise Failure(f"park: {count} sleepers were not parked within {lead:.0f} s")
 
@@ -193,12 +189,12 @@ def _finished(crew: Crew) -> None:
         for system in crew.turns():
             with crew.attempt(system, full):
                 filled[system].measure("seed", runs=crew.options.finished)
-        plans = _plan(crew, empty, _MOST, "0 finished")
+        sizes = _sizes(crew, empty, _MOST, "0 finished")
         for _ in range(crew.options.rounds):
             for system in crew.turns():
                 with crew.attempt(system, full):
                     for label, children in (("0 finished", empty), (full, filled)):
-                        _measure_steps(crew, system, label, children[system], plans[system], _MOST)
+                        _measure_steps(crew, system, label, children[system], sizes[system], _MOST)
 
 
 _RUN: dict[str, Callable[[Crew], None]] = {

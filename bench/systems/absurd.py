@@ -55,7 +55,7 @@ class Absurd:
         self._client.create_queue()
 
     def prepare(self, runs: int, mode: str) -> None:
-        self.start_bulk(runs, "transactions")
+        self.start_bulk(runs)
 
     def work(self, threads: int, mode: str) -> None:
         workers = 1 if mode == "one worker" else threads
@@ -78,21 +78,20 @@ class Absurd:
         over = self._ask("count(*)", "t_default WHERE state = 'completed'")
         return Counts(int(over), int(self._ask("count(*)", "c_default WHERE checkpoint_name LIKE 'step%'")))
 
-    def start(self, mode: str) -> None:
+    def start(self) -> None:
         self._client.spawn("ten", {})
 
-    def bulk_modes(self) -> Sequence[str]:
-        return ("transactions",)
-
-    def start_bulk(self, runs: int, mode: str) -> None:
+    def start_bulk(self, runs: int) -> None:
         for first in range(0, runs, _CHUNK):
             with self._connection.transaction():
                 for _ in range(min(_CHUNK, runs - first)):
                     self._client.spawn("ten", {})
 
-    def listen(self) -> str:
+    def listen(self) -> None:
         self._hire(poll_interval=_IDLE_POLL_SECONDS, concurrency=1)
-        return "spawn"
+
+    def start_idle(self) -> None:
+        self.start()
 
     def waking_mode(self, threads: int) -> str:
         return "a worker per thread"

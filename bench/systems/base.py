@@ -99,17 +99,17 @@ class System(Protocol):
 class Engine(System, Protocol):
     """A system with runs of its own: it can start, park, and wake them."""
 
-    def start(self, mode: str) -> Any:
-        """Start one ten."""
+    def start(self) -> Any:
+        """Start one ten, to be taken up by whichever process works."""
 
-    def bulk_modes(self) -> Sequence[str]:
-        """The ways to start many runs at once."""
-
-    def start_bulk(self, runs: int, mode: str) -> None:
+    def start_bulk(self, runs: int) -> None:
         """Start this many tens by its quickest means, committed on return."""
 
-    def listen(self) -> str:
-        """Begin to work as one who wants the lowest latency would; the mode for ``start``."""
+    def listen(self) -> None:
+        """Begin to work as one who wants the lowest latency would."""
+
+    def start_idle(self) -> Any:
+        """Start one ten in the process that listens, by the quickest means."""
 
     def waking_mode(self, threads: int) -> str:
         """The fastest of its modes for runs that are parked in the tables."""

@@ -69,7 +69,7 @@ class Dbos:
         if mode == "direct":
             self._waiting = runs
         else:
-            self.start_bulk(runs, "transactions")
+            self.start_bulk(runs)
 
     def work(self, threads: int, mode: str) -> None:
         self._launch(threads)
@@ -91,16 +91,10 @@ class Dbos:
         over = self._ask("count(*)", "workflow_status WHERE status = 'SUCCESS'")
         return Counts(int(over), int(self._ask("count(*)", "operation_outputs")))
 
-    def start(self, mode: str) -> None:
-        if mode == "direct":
-            DBOS.start_workflow(ten)
-        else:
-            self._client().enqueue({"workflow_name": ten.__qualname__, "queue_name": _QUEUE})
+    def start(self) -> None:
+        self._client().enqueue({"workflow_name": ten.__qualname__, "queue_name": _QUEUE})
 
-    def bulk_modes(self) -> Sequence[str]:
-        return ("transactions",)
-
-    def start_bulk(self, runs: int, mode: str) -> None:
+    def start_bulk(self, runs: int) -> None:
         client = self._client()
         engine = sqlalchemy.create_engine(self._url.replace("postgresql:", "postgresql+psycopg:"))
         for first in range(0, runs, _CHUNK):
@@ -111,9 +105,11 @@ class Dbos:
                     )
         engine.dispose()
 
-    def listen(self) -> str:
+    def listen(self) -> None:
         self._launch(2)
-        return "direct"
+
+    def start_idle(self) -> None:
+        DBOS.start_workflow(ten)
 
     def waking_mode(self, threads: int) -> str:
         return "queue"

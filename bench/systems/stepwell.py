@@ -62,7 +62,7 @@ class StepwellSystem:
         self._well.migrate()
 
     def prepare(self, runs: int, mode: str) -> None:
-        self.start_bulk(runs, mode)
+        self.start_bulk(runs)
 
     def work(self, threads: int, mode: str) -> None:
         self._worker = Worker(self._well, threads=threads)
@@ -79,18 +79,17 @@ class StepwellSystem:
     def counts(self) -> Counts:
         return Counts(*self._ask(_COUNTS))
 
-    def start(self, mode: str) -> None:
+    def start(self) -> None:
         Ten.start()
 
-    def bulk_modes(self) -> Sequence[str]:
-        return ("start_many",)
-
-    def start_bulk(self, runs: int, mode: str) -> None:
+    def start_bulk(self, runs: int) -> None:
         Ten.start_many({} for _ in range(runs))
 
-    def listen(self) -> str:
+    def listen(self) -> None:
         self.work(4, _MODE)
-        return _MODE
+
+    def start_idle(self) -> None:
+        self.start()
 
     def waking_mode(self, threads: int) -> str:
         return _MODE
@@ -106,7 +105,7 @@ class StepwellSystem:
         self.rest()
 
     def seed(self, runs: int) -> None:
-        self.start_bulk(1, _MODE)
+        self.start_bulk(1)
         self.work(1, _MODE)
         while self.unfinished():
             time.sleep(0.01)
