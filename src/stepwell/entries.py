@@ -81,6 +81,7 @@ class JournalEntry:
         current_step: The step that the run is at after this write; None past the last one.
         context: The run's whole context as text, when it changed; else None.
         version: The version of the class that drives the run; the highest one stays on the row.
+        consumes: The signal that the first row answers with; it is marked as read in the same transaction.
     """
 
     run_id: UUID
@@ -92,6 +93,7 @@ class JournalEntry:
     context: str | None = None
     settlement: Settlement | None = None
     version: int = 1
+    consumes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

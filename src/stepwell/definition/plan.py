@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from stepwell.definition.unset import UNSET
+from stepwell.definition.waits import Poll, Signal
 from stepwell.policies import Policy
 
 __all__ = ["Condition", "MethodCall", "Plan", "StepKind", "StepSpec"]
@@ -23,6 +25,8 @@ class StepKind(StrEnum):
     """What a name in the plan stands for."""
 
     STEP = "step"
+    RESUMABLE = "resumable"
+    """A step with a cursor: it can be interrupted, and goes on from there."""
     REMOVED = "removed"
     """A gravestone: the step is gone, runs parked on it go on with the next one."""
 
@@ -48,9 +52,14 @@ class StepSpec:
     Attributes:
         name: Unique in its plan.
         function: The plain function; called with the workflow as its first argument.
-        kind: A step, or the gravestone of one.
+        kind: A step, a resumable one, or the gravestone of one.
         wait: How long after the previous step's completion it becomes due; None means at once.
         wait_until: The instant at which it becomes due, or what computes it from the workflow.
+        poll: The condition that must hold before it runs; its ``condition`` is always something to call.
+        awaits: The signal that must come before it runs.
+        gate: Called with the workflow when the step is due and at each ``run.wake()``; a true answer lets it
+            run.
+        takes_payload: The function has a parameter for the payload of ``awaits``.
         skip_if: Called with the workflow before each attempt; a true answer skips the step.
         on_exception: The step's own policies, in the author's order.
         key_by: What tells repeated calls of this step apart in ``run()``.
@@ -58,7 +67,12 @@ class StepSpec:
         queue: The queue to run it in; None means the run's own.
         priority: 0 is the most urgent; None means the run's own.
         isolated: The step gets a claim of its own.
-        is_async: The function is a coroutine function.
+        is_async: The function is a coroutine function or an async generator function.
+        is_generator: The function is a generator function, plain or async: resumable steps only.
+        max_iterations: After so many checkpoints a resumable step is interrupted and goes on in another
+            execution; None means never for that reason.
+        max_runtime: The same after so much time.
+        checkpoint_every: How many checkpoints of a resumable step become one commit.
     """
 
     name: str
@@ -66,6 +80,10 @@ class StepSpec:
     kind: StepKind = StepKind.STEP
     wait: timedelta | None = None
     wait_until: datetime | Callable[[Any], datetime] | None = None
+    poll: Poll | None = None
+    awaits: Signal | None = None
+    gate: Callable[[Any], object] | None = None
+    takes_payload: bool = False
     skip_if: Callable[[Any], object] | None = None
     on_exception: tuple[Policy, ...] = ()
     key_by: str | tuple[str, ...] | Callable[..., object] | None = None
@@ -74,6 +92,15 @@ class StepSpec:
     priority: int | None = None
     isolated: bool = False
     is_async: bool = False
+    is_generator: bool = False
+    max_iterations: int | None = None
+    max_runtime: timedelta | None = None
+    checkpoint_every: int = 1
+
+    @property
+    def is_resumable(self) -> bool:
+        """The step has a cursor."""
+        return self.kind is StepKind.RESUMABLE
 
     @property
     def is_removed(self) -> bool:
@@ -169,6 +196,9 @@ def _facts_of(spec: StepSpec) -> dict[str, object]:
         "kind": spec.kind.value,
         "wait": _text(spec.wait),
         "wait_until": _text(spec.wait_until),
+        "poll": _text(spec.poll),
+        "awaits": _text(spec.awaits),
+        "gate": _text(spec.gate),
         "skip_if": _text(spec.skip_if),
         "on_exception": [str(policy) for policy in spec.on_exception],
         "key_by": _text(spec.key_by),
@@ -176,6 +206,9 @@ def _facts_of(spec: StepSpec) -> dict[str, object]:
         "queue": spec.queue,
         "priority": spec.priority,
         "isolated": spec.isolated,
+        "max_iterations": spec.max_iterations,
+        "max_runtime": _text(spec.max_runtime),
+        "checkpoint_every": spec.checkpoint_every,
     }
 
 
@@ -190,7 +223,19 @@ def _text(option: object) -> str | None:
             return f"{option // timedelta(microseconds=1)}us"
         case datetime():
             return option.isoformat()
+        case Signal(name, timeout, default):
+            return f"signal {name!r}, {_text(timeout)}, {_constant(default)}"
+        case Poll(condition, every, timeout, default):
+            return f"poll {_text(condition)}, {_text(every)}, {_text(timeout)}, {_constant(default)}"
         case str() | tuple():
             return repr(option)
         case _:
             return f"function {getattr(option, '__qualname__', type(option).__qualname__)}"
+
+
+def _constant(value: object) -> str:
+    """A default's text; of values whose own text might hold an address, the class."""
+    if value is UNSET:
+        return "unset"
+    plain = value is None or isinstance(value, bool | int | float | str | bytes)
+    return repr(value) if plain else type(value).__qualname__

@@ -13,7 +13,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from uuid import UUID
 
+from stepwell.definition.cursor import Cursor
 from stepwell.definition.plan import StepSpec
+from stepwell.serialization import RecordRef
 
 if TYPE_CHECKING:
     from stepwell.definition.starting import Starter
@@ -59,6 +61,24 @@ class Runtime(Protocol):
     @property
     def session(self) -> Any:
         """The step's database session; what is written through it commits with the journal entry."""
+        ...
+
+    @property
+    def cursor(self) -> Cursor:
+        """The current resumable step's position.
+
+        Raises:
+            RunError: The current step is none, or no step is active.
+        """
+        ...
+
+    def load(self, ref: RecordRef) -> Any:
+        """The record that a reference means, fetched through the current step's session.
+
+        Raises:
+            RecordGone: It is gone.
+            RunError: No step is active.
+        """
         ...
 
     @property

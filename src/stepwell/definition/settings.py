@@ -5,27 +5,18 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any, Final, Literal, get_args
 
 from stepwell.definition import checks
 from stepwell.definition.functions import is_async, parameters_of
 from stepwell.definition.options import broken_policies
 from stepwell.definition.starting import CONFLICT_MODES
+from stepwell.definition.unset import UNSET, Unset
 from stepwell.errors import DefinitionError
 from stepwell.policies import Policy
 
-__all__ = ["HERO", "SETTINGS", "UNSET", "UniqueBy", "UniqueFor", "Unset", "check_settings"]
+__all__ = ["HERO", "SETTINGS", "UniqueBy", "UniqueFor", "check_settings"]
 
-
-class Unset(Enum):
-    """The type of :data:`UNSET`."""
-
-    UNSET = "unset"
-
-
-UNSET: Final = Unset.UNSET
-"""A setting that the class leaves to its default, where None means something of its own."""
 
 HERO: Final = "hero"
 """The name by which ``unique_by`` calls the hero; no argument may have it."""

@@ -15,13 +15,14 @@ from sqlalchemy.exc import DBAPIError
 from stepwell.engine.leases import Lease
 from stepwell.engine.step_session import StepScope
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
-from stepwell.execution.journal import Fact, Scope, TransientConflict
+from stepwell.execution.journal import Fact, Letter, Scope, TransientConflict
 from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.serialization import RecordRef
 from stepwell.states import ExecutionState
 from stepwell.store.database import AnswerLost
 from stepwell.store.journal import row_state
+from stepwell.store.mailbox import unread
 
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
@@ -92,6 +93,15 @@ class StoreJournal:
     def history(self) -> Sequence[Fact]:
         return self._known
 
+    def unread_signal(self, name: str) -> Letter | None:
+        def look() -> Letter | None:
+            with self._database.read() as connection:
+                signal = unread(connection, self._lease.run_id, name)
+            return None if signal is None else Letter(signal.id, signal.payload)
+
+        letter: Letter | None = self._insist(look)
+        return letter
+
     def open_scope(self) -> StepScope:
         return StepScope(self._database, self._engine.codec, self._hero, self._hero_is_optional)
 
@@ -147,6 +157,7 @@ class StoreJournal:
         context: str | None = None,
         settlement: Settlement | None = None,
         scope: Scope | None = None,
+        consumes: int | None = None,
     ) -> Verdict:
         lease = self._lease
         if lease.is_lost:
@@ -161,6 +172,7 @@ class StoreJournal:
             context,
             settlement,
             self._version,
+            consumes,
         )
         if scope is not None and scope.has_changes():
             verdict = self._write_with(scope, entry)

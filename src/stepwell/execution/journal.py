@@ -16,7 +16,7 @@ from stepwell.definition.starting import Starter
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.serialization import RecordRef
 
-__all__ = ["Fact", "Journal", "RunFacts", "Scope", "TransientConflict"]
+__all__ = ["Fact", "Journal", "Letter", "RunFacts", "Scope", "TransientConflict"]
 
 
 class TransientConflict(Exception):
@@ -40,6 +40,8 @@ class Fact(Protocol):
     def state(self) -> str: ...
     @property
     def outcome(self) -> str | None: ...
+    @property
+    def result(self) -> str | None: ...
     @property
     def scheduled_for(self) -> datetime | None: ...
     @property
@@ -71,6 +73,18 @@ class RunFacts:
     wakeups: int
     stop_request: str | None
     options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A signal in the mailbox.
+
+    Attributes:
+        payload: As stored; None for a signal without one.
+    """
+
+    id: int
+    payload: str | None
 
 
 class Scope(Protocol):
@@ -138,6 +152,10 @@ class Journal(Protocol):
         """The rows that count, in their order: those that a rewind superseded are left out."""
         ...
 
+    def unread_signal(self, name: str) -> Letter | None:
+        """The oldest signal of this name in the run's mailbox that nobody has read."""
+        ...
+
     def open_scope(self) -> Scope:
         """Surroundings for an attempt."""
         ...
@@ -150,6 +168,7 @@ class Journal(Protocol):
         context: str | None = None,
         settlement: Settlement | None = None,
         scope: Scope | None = None,
+        consumes: int | None = None,
     ) -> Verdict:
         """Make it durable, together with what was written through the scope.
 

@@ -13,8 +13,10 @@ from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
 from stepwell.execution.attempts import latest_scheduled
 from stepwell.execution.outcome import Activated
+from stepwell.execution.primitives.conditions import Conditions
 from stepwell.execution.primitives.steps import StepRunner
-from stepwell.execution.primitives.timers import InstantFailed, Timer
+from stepwell.execution.primitives.timers import Timer
+from stepwell.execution.primitives.waiting import WaitFailed
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
@@ -35,6 +37,7 @@ class LinearDriver:
         self._runtime = ActivationRuntime(recorder)
         self._steps = StepRunner(recorder, self._runtime)
         self._timer = Timer(recorder, self._runtime)
+        self._conditions = Conditions(recorder, self._runtime)
         self._has_run_a_step = False
 
     def drive(self) -> Activated:
@@ -67,16 +70,18 @@ class LinearDriver:
         following = self._plan.after(spec.name)
         next_step = following.name if following else None
         try:
-            timer = self._timer.wait_for(spec)
-        except InstantFailed as failure:
-            return self._steps.failed_before(spec, next_step, failure.error)
-        if timer.ended is not None or not timer.is_due:
-            return timer.ended
+            waited = self._timer.wait_for(spec)
+            if waited.is_due:
+                waited = self._conditions.wait_for(spec)
+        except WaitFailed as failure:
+            return self._steps.failed_before(spec, next_step, failure)
+        if waited.ended is not None or not waited.is_due:
+            return waited.ended
         moved = self._moved(spec)
         if moved is not None:
             return moved
         self._has_run_a_step = True
-        return self._steps.run(spec, next_step)
+        return self._steps.run(spec, next_step, waited.payload)
 
     def _moved(self, spec: StepSpec) -> Activated | None:
         """Give the run back where the step belongs elsewhere, or others should have the thread."""

@@ -59,6 +59,7 @@ class Recorder:
         scope: Scope | None = None,
         settlement: Settlement | None = None,
         keeps_context: bool = True,
+        consumes: int | None = None,
     ) -> None:
         """Make rows durable, with the context that their step changed and what it wrote through its scope.
 
@@ -68,6 +69,7 @@ class Recorder:
             scope: Its writes are committed too; None leaves them to be undone.
             settlement: The run ends with this very write.
             keeps_context: False forgets what the step changed in the context.
+            consumes: The signal that the first row answers with.
 
         Raises:
             LeaseLost: Nothing was written.
@@ -80,7 +82,7 @@ class Recorder:
             whole, delta = changes
             rows = (replace(rows[0], context_delta=delta), *rows[1:]) if rows else rows
         verdict = self.journal.write(
-            rows, current_step=next_step, context=whole, settlement=settlement, scope=scope
+            rows, current_step=next_step, context=whole, settlement=settlement, scope=scope, consumes=consumes
         )
         self.wakeups, self.stop_request = verdict.wakeups, verdict.stop_request
         if whole is not None:

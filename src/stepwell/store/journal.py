@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, bindparam, exists, insert, literal, select, update
+from sqlalchemy import Connection, bindparam, case, exists, insert, literal, select, update
 
 from stepwell.entries import Execution
-from stepwell.states import RunState
+from stepwell.states import Kind, RunState
 from stepwell.store.rows import RowShape
 from stepwell.store.schema import executions, runs
 from stepwell.store.types import UID
@@ -31,12 +31,15 @@ class HistoryRow:
     attempt: int
     state: str
     outcome: str | None
+    result: str | None
     scheduled_for: datetime | None
     finished_at: datetime | None
     details: str | None
 
 
-_SHAPE: Final = RowShape(executions, HistoryRow)
+# Results are loaded where a driver answers with them; a declared step's is never asked for again.
+_ANSWER: Final = case((executions.c.kind != Kind.STEP.value, executions.c.result)).label("result")
+_SHAPE: Final = RowShape(executions, HistoryRow, result=_ANSWER)
 _HISTORIES: Final = (
     select(*_SHAPE.columns)
     .where(executions.c.run_id.in_(bindparam("ids", expanding=True)), executions.c.superseded_at.is_(None))

@@ -154,10 +154,10 @@ class RowShape(Generic[R]):
         columns: What to pass to ``select()`` or ``returning()``.
     """
 
-    def __init__(self, table: Table, cls: type[R]) -> None:
+    def __init__(self, table: Table, cls: type[R], **expressions: ColumnElement[Any]) -> None:
         self._make: Any = cls
         self.columns: Final[tuple[ColumnElement[Any], ...]] = tuple(
-            table.c[field.name]
+            expressions.get(field.name, table.c[field.name])
             for field in fields(cls)  # type: ignore[arg-type]  # a row class is a dataclass
         )
 

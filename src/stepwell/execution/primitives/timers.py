@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,37 +10,14 @@ from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
 from stepwell.execution.attempts import latest_scheduled
 from stepwell.execution.journal import Fact
-from stepwell.execution.outcome import Activated
+from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.suspension import LeaseLost
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
-__all__ = ["InstantFailed", "Timer", "Waited"]
+__all__ = ["Timer"]
 
-
-class InstantFailed(Exception):
-    """The author's ``wait_until`` raised: an error of that step, before its body."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
-
-
-@dataclass(frozen=True, slots=True)
-class Waited:
-    """What came of looking at a step's instant.
-
-    Attributes:
-        is_due: The step may run.
-        ended: The activation has ended (parked); None with ``is_due`` false means: look again.
-    """
-
-    is_due: bool
-    ended: Activated | None = None
-
-
-_DUE: Final = Waited(is_due=True)
 _ENDS: Final = (Outcome.SUCCESS, Outcome.SKIPPED)
 
 
@@ -61,10 +37,10 @@ class Timer:
         recorder = self._recorder
         announced = latest_scheduled(recorder.facts, spec.name) if recorder.facts else None
         if announced is None and spec.wait is None and spec.wait_until is None:
-            return _DUE
+            return DUE
         due_at = self._due_at(spec, announced)
         if due_at is None or due_at <= recorder.now():
-            return _DUE
+            return DUE
         row = Execution(
             position=announced.position if announced else recorder.next_position,
             name=spec.name,
@@ -113,7 +89,7 @@ class Timer:
         except LeaseLost:
             raise
         except BaseException as error:
-            raise InstantFailed(error) from error
+            raise WaitFailed(error) from error
         finally:
             scope.close()
 

@@ -13,9 +13,11 @@ from sqlalchemy.exc import DBAPIError
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.store.schema import executions
 
-__all__ = ["EXECUTION_COLUMNS", "UNFINISHED", "DatabaseOptions", "Dialect"]
+__all__ = ["CONSUME", "EXECUTION_COLUMNS", "UNFINISHED", "DatabaseOptions", "Dialect"]
 
 EXECUTION_COLUMNS: Final = tuple(column.name for column in executions.columns)
+CONSUME: Final = """
+UPDATE stepwell_signals SET consumed_at = ?, consumed_by = ? WHERE id = ? AND consumed_at IS NULL"""
 UNFINISHED: Final = "('scheduled', 'in_progress')"
 """Rows that a later entry of the same position finishes; a finished row is never overwritten."""
 

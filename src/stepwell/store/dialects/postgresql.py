@@ -31,7 +31,7 @@ WITH entry AS (
         run_id uuid, token uuid, at bigint, current_step text, context text, version int, progress boolean, settles boolean,
         state text, reason text, queue text, priority int, ready boolean, over boolean, due_at bigint,
         wake_at bigint, result text, error_class text, error_message text, frees boolean, answers boolean,
-        details text, seen int)
+        details text, seen int, consumes bigint, position int)
 ), accepted AS (
     UPDATE stepwell_runs run SET
         current_step = entry.current_step,
@@ -70,6 +70,17 @@ WITH entry AS (
     ON CONFLICT (run_id, position) DO UPDATE SET {_FINISH} WHERE known.state IN {UNFINISHED}
 )
 SELECT id, wakeups, stop_request FROM accepted"""
+
+# The same for a group in which somebody has read a signal.
+_APPLY_AND_CONSUME: Final = _APPLY.replace(
+    "\nSELECT id, wakeups",
+    """, consumed AS (
+    UPDATE stepwell_signals signal SET consumed_at = entry.at, consumed_by = entry.position
+    FROM entry JOIN accepted ON accepted.id = entry.run_id
+    WHERE signal.id = entry.consumes AND signal.consumed_at IS NULL
+)
+SELECT id, wakeups""",
+)
 
 _RETRYABLE: Final = frozenset({"40001", "40P01", "55P03"})  # serialization, deadlock, lock not available
 
@@ -116,12 +127,12 @@ class PostgreSQLDialect(Dialect):
         return float(connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
 
     def apply(self, connection: Connection, entries: Sequence[JournalEntry]) -> list[Verdict]:
-        return _verdicts(entries, connection.exec_driver_sql(_APPLY, _values(entries)))
+        return _verdicts(entries, connection.exec_driver_sql(_statement(entries), _values(entries)))
 
     def apply_group(self, connection: Connection, entries: Sequence[JournalEntry]) -> list[Verdict]:
         # Straight on the driver: SQLAlchemy's bookkeeping costs a third of a single write.
         driver: Any = connection.connection.driver_connection
-        return _verdicts(entries, driver.execute(_APPLY, _values(entries)))
+        return _verdicts(entries, driver.execute(_statement(entries), _values(entries)))
 
     def insert_runs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
         names = ", ".join(rows[0])
@@ -150,6 +161,10 @@ class PostgreSQLDialect(Dialect):
 
     def is_retryable(self, error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) in _RETRYABLE
+
+
+def _statement(entries: Sequence[JournalEntry]) -> str:
+    return _APPLY if all(entry.consumes is None for entry in entries) else _APPLY_AND_CONSUME
 
 
 def _values(entries: Sequence[JournalEntry]) -> tuple[str, str, str]:
@@ -184,6 +199,8 @@ def _entry_json(entry: JournalEntry) -> dict[str, Any]:
         "progress": bool(entry.executions),
         "settles": False,
     }
+    if entry.consumes is not None:
+        values.update(consumes=entry.consumes, position=entry.executions[0].position)
     settlement = entry.settlement
     if settlement is not None:
         values.update(

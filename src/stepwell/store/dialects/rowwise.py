@@ -13,7 +13,7 @@ from uuid import UUID
 from stepwell.clock import to_micros
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.states import TERMINAL, RunState
-from stepwell.store.dialects.base import EXECUTION_COLUMNS
+from stepwell.store.dialects.base import CONSUME, EXECUTION_COLUMNS
 
 __all__ = ["Rowwise", "as_stored"]
 
@@ -63,6 +63,7 @@ class Rowwise:
         # The queue may change in this very statement, and databases differ in which value `queue` then has.
         self.settle = _SETTLE.replace("THEN queue END", "THEN COALESCE(?, queue) END").replace("?", placeholder)
         self.settle += returning
+        self.consume = CONSUME.replace("?", placeholder)
         self.record = (
             f"INSERT INTO stepwell_step_executions ({columns}) VALUES ({marks}) {upsert(changing)}"
         )
@@ -156,5 +157,7 @@ class Rowwise:
                 continue
             for row in entry.executions:
                 execute(self.record, self.execution_values(entry, row))
+            if entry.consumes is not None:
+                execute(self.consume, (to_micros(entry.at), entry.executions[0].position, entry.consumes))
             verdicts.append(Verdict(True, answer[0], answer[1]))
         return verdicts

@@ -1,0 +1,185 @@
+"""Waiting for something to happen: a signal, a gate, a condition that is polled.
+
+Each parks the run by compare-and-set on the counter that was seen before looking, so that what comes between the
+look and the park is never lost. What ended a wait is a row of the journal: a retry of the step finds it there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from stepwell.clock import from_micros, to_micros
+from stepwell.definition.plan import StepSpec
+from stepwell.definition.waits import Poll, Signal, has_default
+from stepwell.entries import Execution, Settlement
+from stepwell.errors import WaitTimedOut
+from stepwell.execution.journal import Fact
+from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed
+from stepwell.execution.recorder import Recorder
+from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.suspension import LeaseLost
+from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
+
+__all__ = ["Conditions"]
+
+_OPEN: Final = (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
+
+
+class Conditions:
+    """Holds steps back until what they wait for has happened."""
+
+    def __init__(self, recorder: Recorder, runtime: ActivationRuntime) -> None:
+        self._recorder = recorder
+        self._runtime = runtime
+
+    def wait_for(self, spec: StepSpec) -> Waited:
+        """Park the run unless what the step waits for has happened.
+
+        Raises:
+            WaitFailed: It ran out, or the author's condition raised: an error of the step, before its body.
+        """
+        if spec.awaits is not None:
+            return self._signal(spec, spec.awaits)
+        if spec.gate is not None:
+            return self._gate(spec, spec.gate)
+        if spec.poll is not None:
+            return self._poll(spec, spec.poll)
+        return DUE
+
+    # -- signals ------------------------------------------------------------------------------------------------
+
+    def _signal(self, spec: StepSpec, wanted: Signal) -> Waited:
+        recorder = self._recorder
+        known = self._known(spec, Kind.SIGNAL)
+        if known is not None and known.state == ExecutionState.COMPLETED:
+            return self._answered(known.result)
+        now = recorder.now()
+        deadline = known.scheduled_for if known else _after(now, wanted.timeout)
+        row = self._row(spec, Kind.SIGNAL, wanted.name, known, deadline)
+        letter = recorder.journal.unread_signal(wanted.name)
+        # Both there at the moment of looking: the signal wins.
+        if letter is not None:
+            arrived = _ended(row, now, Outcome.SUCCESS, letter.payload or "null")
+            recorder.record(arrived, next_step=spec.name, consumes=letter.id)
+            return self._answered(arrived.result)
+        if deadline is not None and now >= deadline:
+            what = f"signal {wanted.name!r} did not come within {wanted.timeout}"
+            return self._ran_out(spec, row, now, wanted, what)
+        return self._park(
+            Settlement(RunState.AWAITING, reason=Reason.SIGNAL, wake_at=deadline), row, is_new=known is None
+        )
+
+    # -- gates --------------------------------------------------------------------------------------------------
+
+    def _gate(self, spec: StepSpec, condition: Callable[[Any], object]) -> Waited:
+        known = self._known(spec, Kind.GATE)
+        row = self._row(spec, Kind.GATE, None, known, None)
+        if self._holds(spec, condition):
+            self._pass(spec, row, is_announced=known is not None and known.state in _OPEN)
+            return DUE
+        is_new = known is None or known.state not in _OPEN
+        return self._park(Settlement(RunState.AWAITING, reason=Reason.GATE), row, is_new=is_new)
+
+    # -- polls --------------------------------------------------------------------------------------------------
+
+    def _poll(self, spec: StepSpec, poll: Poll) -> Waited:
+        recorder = self._recorder
+        known = self._known(spec, Kind.POLL)
+        if known is not None and known.state == ExecutionState.COMPLETED:
+            return DUE
+        began = recorder.now()
+        deadline = _stored_deadline(known) if known else _after(began, poll.timeout)
+        row = self._row(spec, Kind.POLL, None, known, None)
+        if known is not None and known.scheduled_for is not None and began < known.scheduled_for:
+            # Woken ahead of its time (a pause and a resume): what remains of the interval is kept.
+            return self._park(
+                Settlement(RunState.WAITING, reason=Reason.POLL, wake_at=known.scheduled_for), row, is_new=False
+            )
+        if self._holds(spec, poll.condition):
+            self._pass(spec, row, is_announced=known is not None)
+            return DUE
+        now = recorder.now()
+        if deadline is not None and now >= deadline:
+            return self._ran_out(spec, row, now, poll, f"its condition did not hold within {poll.timeout}")
+        again = now + poll.every if deadline is None else min(now + poll.every, deadline)
+        details = None if deadline is None else json.dumps({"deadline": to_micros(deadline)})
+        row = replace(row, scheduled_for=again, details=details)
+        return self._park(Settlement(RunState.WAITING, reason=Reason.POLL, wake_at=again), row, is_new=True)
+
+    # -- common -------------------------------------------------------------------------------------------------
+
+    def _known(self, spec: StepSpec, kind: Kind) -> Fact | None:
+        """The row of this wait, unless it ran out: after an error that was retried the wait begins anew."""
+        for fact in reversed(self._recorder.facts):
+            if fact.name == spec.name and fact.kind == kind:
+                return None if fact.state == ExecutionState.FAILED else fact
+        return None
+
+    def _row(
+        self, spec: StepSpec, kind: Kind, key: str | None, known: Fact | None, until: datetime | None
+    ) -> Execution:
+        is_open = known is not None and known.state in _OPEN
+        return Execution(
+            position=known.position if known is not None and is_open else self._recorder.next_position,
+            name=spec.name,
+            key=key,
+            kind=kind,
+            state=ExecutionState.SCHEDULED,
+            scheduled_for=until,
+            details=known.details if known is not None and is_open else None,
+        )
+
+    def _park(self, settlement: Settlement, row: Execution, *, is_new: bool) -> Waited:
+        recorder = self._recorder
+        ended = recorder.park(settlement, row) if is_new else recorder.park(settlement)
+        return Waited(is_due=False, ended=ended)
+
+    def _pass(self, spec: StepSpec, row: Execution, *, is_announced: bool) -> None:
+        """What was waited for holds; only a wait that was written down is written down as over."""
+        if is_announced:
+            self._recorder.record(
+                _ended(row, self._recorder.now(), Outcome.SUCCESS, "null"), next_step=spec.name
+            )
+
+    def _ran_out(self, spec: StepSpec, row: Execution, now: datetime, wait: Signal | Poll, what: str) -> Waited:
+        if has_default(wait):
+            text = self._recorder.codec.dumps(wait.default, what=f"default of step {spec.name!r}")
+            self._recorder.record(_ended(row, now, Outcome.TIMED_OUT, text), next_step=spec.name)
+            return self._answered(text)
+        failed = replace(
+            row, state=ExecutionState.FAILED, outcome=Outcome.TIMED_OUT, finished_at=now, error_message=what
+        )
+        raise WaitFailed(WaitTimedOut(f"step {spec.name!r}: {what}."), failed)
+
+    def _answered(self, text: str | None) -> Waited:
+        value = None if text is None else self._recorder.codec.loads(text, what="payload of the signal")
+        return Waited(is_due=True, payload=value)
+
+    def _holds(self, spec: StepSpec, condition: Callable[[Any], object]) -> bool:
+        scope = self._recorder.journal.open_scope()
+        try:
+            with self._runtime.attempting(spec, scope) as workflow:
+                return bool(condition(workflow))
+        except LeaseLost:
+            raise
+        except BaseException as error:
+            raise WaitFailed(error) from error
+        finally:
+            scope.close()
+
+
+def _ended(row: Execution, at: datetime, outcome: Outcome, result: str) -> Execution:
+    return replace(row, state=ExecutionState.COMPLETED, outcome=outcome, finished_at=at, result=result)
+
+
+def _after(now: datetime, timeout: Any) -> datetime | None:
+    return None if timeout is None else now + timeout
+
+
+def _stored_deadline(known: Fact) -> datetime | None:
+    micros = json.loads(known.details or "{}").get("deadline")
+    return None if micros is None else from_micros(micros)
