@@ -9,6 +9,7 @@ from datetime import timedelta
 
 __all__ = [
     "CancelRequested",
+    "ContinueRequested",
     "FinishRequested",
     "Interrupted",
     "LeaseLost",
@@ -59,6 +60,14 @@ class FinishRequested(Suspension):
     def __init__(self, result: object) -> None:
         super().__init__()
         self.result = result
+
+
+class ContinueRequested(Suspension):
+    """A resumable step stops at its cursor; it goes on from there after ``wait``."""
+
+    def __init__(self, wait: timedelta) -> None:
+        super().__init__(wait)
+        self.wait = wait
 
 
 class LeaseLost(BaseException):

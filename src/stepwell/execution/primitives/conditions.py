@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from stepwell.clock import from_micros, to_micros
 from stepwell.definition.plan import StepSpec
-from stepwell.definition.waits import Poll, Signal, has_default
+from stepwell.definition.waits import Poll, Signal
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import WaitTimedOut
 from stepwell.execution.journal import Fact
@@ -99,7 +99,7 @@ class Conditions:
             return self._park(
                 Settlement(RunState.WAITING, reason=Reason.POLL, wake_at=known.scheduled_for), row, is_new=False
             )
-        if self._holds(spec, poll.condition):
+        if self._holds(spec, poll.is_met):
             self._pass(spec, row, is_announced=known is not None)
             return DUE
         now = recorder.now()
@@ -146,7 +146,7 @@ class Conditions:
             )
 
     def _ran_out(self, spec: StepSpec, row: Execution, now: datetime, wait: Signal | Poll, what: str) -> Waited:
-        if has_default(wait):
+        if wait.has_default:
             text = self._recorder.codec.dumps(wait.default, what=f"default of step {spec.name!r}")
             self._recorder.record(_ended(row, now, Outcome.TIMED_OUT, text), next_step=spec.name)
             return self._answered(text)
