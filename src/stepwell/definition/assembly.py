@@ -13,6 +13,7 @@ from typing import Any, Final
 from stepwell.definition.body import ClassBody
 from stepwell.definition.functions import is_async, parameters_of
 from stepwell.definition.heroes import declares_hero
+from stepwell.definition.hooks import overridden_hooks
 from stepwell.definition.lineage import Lineage
 from stepwell.definition.options import spec_of
 from stepwell.definition.plan import Plan
@@ -54,6 +55,7 @@ def assemble(root: type, cls: Any) -> Plan:
         cancel_conditions=tuple(lineage.conditions()),
         policies=tuple(lineage.policies()),
         is_procedural=parameters is not None,
+        hooks=overridden_hooks(root, cls),
     )
 
 

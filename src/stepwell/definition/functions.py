@@ -10,14 +10,36 @@ from collections.abc import Callable, Collection, Iterator
 from types import CodeType
 from typing import Any, Final
 
-__all__ = ["broken_condition", "broken_kind", "is_async", "parameters_of", "required_of", "stray_global"]
+__all__ = [
+    "broken_condition",
+    "broken_kind",
+    "is_async",
+    "is_generator",
+    "parameters_of",
+    "required_of",
+    "stray_global",
+]
 
 _READS_A_GLOBAL: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Calling it makes a coroutine; wrappers and partials are looked through."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_innermost(function))
+    """Its body runs in an event loop: it makes a coroutine or an async generator.
+
+    Wrappers and partials are looked through.
+    """
+    return any(
+        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
+        for each in (function, _innermost(function))
+    )
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Calling it makes a generator, plain or async; wrappers and partials are looked through."""
+    return any(
+        inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each)
+        for each in (function, _innermost(function))
+    )
 
 
 def broken_kind(function: object) -> str | None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from stepwell.definition.functions import parameters_of
-from stepwell.definition.settings import HERO, UNSET, setting_of
+from stepwell.definition.settings import HERO, setting_of
 from stepwell.definition.starting import Call, StartOptions
+from stepwell.definition.unset import UNSET
 from stepwell.errors import WrongArguments
 
 __all__ = ["Canonical", "RunKey", "key_of", "run_key"]

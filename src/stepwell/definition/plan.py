@@ -69,10 +69,10 @@ class StepSpec:
         isolated: The step gets a claim of its own.
         is_async: The function is a coroutine function or an async generator function.
         is_generator: The function is a generator function, plain or async: resumable steps only.
-        max_iterations: After so many checkpoints a resumable step is interrupted and goes on in another
-            execution; None means never for that reason.
+        max_iterations: After so many moves of its cursor a resumable step is interrupted and goes on in
+            another execution; None means never for that reason.
         max_runtime: The same after so much time.
-        checkpoint_every: How many checkpoints of a resumable step become one commit.
+        checkpoint_every: How many moves of its cursor a resumable step commits at once.
     """
 
     name: str
@@ -131,6 +131,7 @@ class Plan:
         cancel_conditions: Base classes' first.
         policies: The class's policies, base classes' first: later ones win.
         is_procedural: The class has ``run()``, which decides the order.
+        hooks: The names of the hooks that the class overrides.
         fingerprint: SHA-256 hex of the names and options; the same in every process that has the same code.
     """
 
@@ -139,6 +140,7 @@ class Plan:
     cancel_conditions: tuple[Condition, ...] = ()
     policies: tuple[Policy, ...] = ()
     is_procedural: bool = False
+    hooks: frozenset[str] = frozenset()
     fingerprint: str = ""
     _positions: dict[str, int] = field(init=False, repr=False, compare=False)
 

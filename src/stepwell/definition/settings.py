@@ -17,7 +17,6 @@ from stepwell.policies import Policy
 
 __all__ = ["HERO", "SETTINGS", "UniqueBy", "UniqueFor", "check_settings"]
 
-
 HERO: Final = "hero"
 """The name by which ``unique_by`` calls the hero; no argument may have it."""
 
@@ -65,6 +64,8 @@ SETTINGS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "on_conflict": lambda value: checks.broken_choice(value, CONFLICT_MODES),
     "hero_optional": checks.broken_flag,
     "max_recoveries": lambda value: None if value is None else checks.broken_whole(value, least=0),
+    "deadline": lambda value: None if value is None else checks.broken_duration(value, zero=False),
+    "deadline_includes_waits": checks.broken_flag,
 }
 """Each setting of a class, with the function that tells what is wrong with a value."""
 
@@ -82,6 +83,8 @@ _MISTAKEN: Final[Mapping[str, str]] = {
     "unique_key": "write unique_by",
     "identified_by": "write unique_by",
     "queue_name": "write queue",
+    "run_timeout": "write deadline",
+    "workflow_timeout": "write deadline",
 }
 
 
@@ -102,7 +105,7 @@ def check_settings(cls: type, workflow: str, values: Mapping[str, object]) -> No
     for name, value in values.items():
         if name in SETTINGS or name.startswith("_"):
             continue
-        hint = _MISTAKEN.get(name) or _near(name, value)
+        hint = _MISTAKEN.get(name) or _near(cls, name, value)
         if hint:
             raise DefinitionError(
                 workflow,
@@ -116,8 +119,11 @@ def setting_of(cls: type, name: str) -> Any:
     return value.__func__ if isinstance(value, staticmethod) else value
 
 
-def _near(name: str, value: object) -> str | None:
+def _near(cls: type, name: str, value: object) -> str | None:
     """A setting that is spelled almost like ``name`` and for which the value would do."""
     near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.7)
     value = [value] if isinstance(value, Policy) else value
-    return f"did you mean {near[0]}?" if near and SETTINGS[near[0]](value) is None else None
+    if not near or SETTINGS[near[0]](value) is not None:
+        return None
+    says_nothing = value is None and setting_of(cls, near[0]) is None  # headline = None is no deadline
+    return None if says_nothing else f"did you mean {near[0]}?"

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, cast, overlo
 from uuid import UUID
 
 from stepwell.definition.calls import call_of
+from stepwell.definition.cursor import Cursor
+from stepwell.definition.hooks import Hooks
 from stepwell.definition.launching import Launcher, LaunchOptions, launcher_of
 from stepwell.definition.metaclass import WorkflowMeta
 from stepwell.definition.runtime import Logger, Runtime, current
-from stepwell.definition.settings import UNSET, UniqueBy, UniqueFor
+from stepwell.definition.settings import UniqueBy, UniqueFor
 from stepwell.definition.starting import Call, ConflictMode
+from stepwell.definition.unset import UNSET
 from stepwell.errors import RunError
 from stepwell.policies import Policy
 
@@ -35,7 +38,7 @@ else:
 __all__ = ["Workflow"]
 
 
-class Workflow(Generic[H], metaclass=WorkflowMeta):
+class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
     """A multi-step process that survives crashes, deploys and restarts.
 
     Derive from it and decorate methods with ``@step``: they run from top to bottom, each one once, with waits
@@ -61,6 +64,10 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
         hero_optional: A run may start without a hero, and goes on when its hero is gone.
         max_recoveries: How often in a row a run may lose its worker before it fails; None means as the engine
             says.
+        deadline: How long a run may take from its start, a ``timedelta``; None, the default, means as long
+            as it likes.
+        deadline_includes_waits: False leaves out of the deadline the time in which the run waits as it was
+            told to: ``wait``, ``wait_until``, ``awaits`` and ``gate``. True by default.
         plan: What the class says, as values.
 
     Args:
@@ -96,6 +103,8 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
     on_conflict: ClassVar[ConflictMode] = "reject"
     hero_optional: ClassVar[bool] = False
     max_recoveries: ClassVar[int | None] = None
+    deadline: ClassVar[timedelta | None] = None
+    deadline_includes_waits: ClassVar[bool] = True
 
     _runtime: Runtime | None = None
     _hero: H | None = None
@@ -246,6 +255,15 @@ class Workflow(Generic[H], metaclass=WorkflowMeta):
     def session(self) -> Any:
         """A SQLAlchemy session on the run's own database: what a step writes through it commits with it."""
         return self._driven("session").session
+
+    @property
+    def cursor(self) -> Cursor:
+        """How far this resumable step has come; it survives crashes and restarts.
+
+        Raises:
+            RunError: This step is not resumable, or no run is active here.
+        """
+        return self._driven("cursor").cursor
 
     @property
     def run_id(self) -> UUID:
