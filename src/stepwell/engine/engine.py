@@ -19,6 +19,7 @@ from stepwell.engine.leases import Lease, LeaseBook
 from stepwell.engine.queries import RunQuery
 from stepwell.engine.records import SQLAlchemyRecords
 from stepwell.engine.run import Run
+from stepwell.engine.signalling import Signals
 from stepwell.engine.starting import Starts
 from stepwell.engine.transactions import current_step_scope
 from stepwell.errors import RunNotFound
@@ -102,6 +103,7 @@ class Stepwell:
         self.hub = Hub()
         self._notifier = Notifier(self.database.engine) if self.database.dialect.notifies else None
         self._starts = Starts(self)
+        self.signals = Signals(self)
         self._connecting = threading.Lock()
         self._is_connected = False
         if default:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from stepwell.clock import require_aware
 from stepwell.definition.runtime import current
+from stepwell.definition.starting import StartOptions
 from stepwell.engine.explaining import explain
 from stepwell.errors import ResultTimeout, RunCanceled, RunError, RunFailed, RunNotFound
 from stepwell.states import RunState
@@ -198,6 +199,51 @@ class Run:
             InvalidTransition: The run is over.
         """
         return self._engine.command(lambda c, at: self._engine.commands.cancel(c, self.id, at, reason, by))
+
+    def signal(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        session: Any = None,
+        connection: Any = None,
+    ) -> bool:
+        """Send the run a signal; it is kept until the run waits for it, also while paused or failed.
+
+        Args:
+            name: The signal's name.
+            payload: Anything that a step's result may be; the step that awaits the signal receives it.
+            idempotency_key: Of several signals of this name with the same key the first one counts: for webhooks that
+                are delivered twice.
+            session: Send it if and only if this session's transaction commits.
+            connection: The same with a connection.
+
+        Durability:
+            Committed when this returns, or with the caller's transaction. Inside a step it is sent with the step's
+            journal entry: exactly once, or not at all.
+
+        Returns:
+            False if a signal with this idempotency key was sent before.
+
+        Raises:
+            RunNotLive: The run is over.
+            RunNotFound: There is no such run.
+            Unstorable: The payload cannot be stored.
+        """
+        options = StartOptions(session=session, connection=connection)
+        return self._engine.signals.send(
+            self.id, name, payload, idempotency_key=idempotency_key, options=options
+        )
+
+    def wake(self, *, session: Any = None, connection: Any = None) -> None:
+        """Make the run look at its gate again; on a run that waits for nothing, or is over, it does nothing.
+
+        Args:
+            session: Wake it if and only if this session's transaction commits.
+            connection: The same with a connection.
+        """
+        self._engine.signals.wake(self.id, StartOptions(session=session, connection=connection))
 
     def reschedule(self, at: datetime | timedelta | None = None) -> Answer:
         """Move the instant of a parked run: an aware instant, or a duration from now; by default now.

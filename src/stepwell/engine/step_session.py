@@ -96,6 +96,7 @@ class StepScope:
         self._stack = ExitStack()
         self._began_at = 0.0
         self.after_commit: list[Callable[[], None]] = []
+        self.at_commit: list[Callable[[Connection], object]] = []
 
     # -- what a body uses ---------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class StepScope:
         return self._writing
 
     def has_changes(self) -> bool:
-        if self._writing is not None:
+        if self._writing is not None or self.at_commit:
             return True
         session = self._session
         return session is not None and bool(session.new or session.deleted or self._is_modified(session))
@@ -187,6 +188,8 @@ class StepScope:
     def _commit(self, entry: JournalEntry) -> Verdict:
         self.session.flush()
         connection = self.connection
+        for put in self.at_commit:
+            put(connection)
         self._database.dialect.end_step(connection)
         verdict = self._database.dialect.apply(connection, [entry])[0]
         transaction = connection.get_transaction()

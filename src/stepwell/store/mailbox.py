@@ -7,6 +7,7 @@ signal whose wake never came carries ``pending_at`` and is swept up by any worke
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -14,10 +15,11 @@ from uuid import UUID
 from sqlalchemy import Connection, bindparam, case, insert, select, update
 
 from stepwell.states import RunState
+from stepwell.store.dialects import Dialect
 from stepwell.store.rows import SIGNAL, SignalRow
 from stepwell.store.schema import runs, signals
 
-__all__ = ["PENDING_AFTER", "consume", "has_key", "insert_signal", "settle_pending", "sweep_pending", "unread", "wake"]
+__all__ = ["PENDING_AFTER", "Message", "consume", "insert_signal", "settle_pending", "sweep_pending", "unread", "wake"]
 
 _AT_ONCE: Final = 200
 PENDING_AFTER: Final = timedelta(seconds=1)
@@ -72,37 +74,53 @@ def wake(connection: Connection, run_ids: Iterable[UUID], now: datetime) -> None
         connection.execute(_WAKE, {"ids": ids, "at": now})
 
 
-def has_key(connection: Connection, run_id: UUID, name: str, idempotency_key: str) -> bool:
-    """A signal of this name with this key has been sent to the run already."""
-    values = {"run": run_id, "signal": name, "key": idempotency_key}
-    return connection.execute(_HAS_KEY, values).first() is not None
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is sent to a run; without a name it is a wake that must not be lost."""
+
+    run_id: UUID
+    name: str | None
+    payload: str | None = None
+    idempotency_key: str | None = None
 
 
 def insert_signal(
-    connection: Connection,
-    run_id: UUID,
-    name: str | None,
-    payload: str | None,
-    now: datetime,
-    *,
-    idempotency_key: str | None = None,
-    is_pending: bool = False,
-) -> int:
-    """Put a signal into the run's mailbox and answer its id; without a name it is a wake that must not be lost.
+    connection: Connection, dialect: Dialect, message: Message, now: datetime, *, is_pending: bool = False
+) -> int | None:
+    """Put a message into the run's mailbox and answer its id; None if one with this idempotency key is there already.
 
     Args:
+        connection: An open connection.
+        dialect: Its dialect.
+        message: The message.
+        now: When it is sent.
         is_pending: Its wake comes after the caller's commit; until then any worker may do it instead.
     """
+    key = message.idempotency_key
+    if key is not None and _has_key(connection, message):
+        return None
     values: dict[str, Any] = {
-        "run_id": run_id,
-        "name": name,
-        "payload": payload,
-        "idempotency_key": idempotency_key,
+        "run_id": message.run_id,
+        "name": message.name,
+        "payload": message.payload,
+        "idempotency_key": key,
         "sent_at": now,
         "pending_at": now if is_pending else None,
     }
+    if key is not None and not dialect.insert_if_new(connection, signals, values):
+        return None
+    if key is not None:
+        return int(connection.execute(_HAS_KEY, _named(message)).scalar_one())
     inserted = connection.execute(_INSERT, values).inserted_primary_key
-    return int(inserted[0]) if inserted is not None else 0
+    return None if inserted is None else int(inserted[0])
+
+
+def _has_key(connection: Connection, message: Message) -> bool:
+    return connection.execute(_HAS_KEY, _named(message)).first() is not None
+
+
+def _named(message: Message) -> dict[str, Any]:
+    return {"run": message.run_id, "signal": message.name, "key": message.idempotency_key}
 
 
 def unread(connection: Connection, run_id: UUID, name: str) -> SignalRow | None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Select, Table, insert, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import UnsupportedDatabase
@@ -18,6 +18,7 @@ from stepwell.store.schema import runs
 
 __all__ = ["MariaDBDialect"]
 
+_DUPLICATE: Final = 1062
 _DEADLOCK: Final = 1213
 _LOCK_TIMEOUT: Final = 1205
 _ROWS_AT_ONCE: Final = 500
@@ -107,6 +108,16 @@ class MariaDBDialect(Dialect):
         for name in ("mysql", "mariadb"):
             question = question.with_hint(runs, f"FORCE INDEX ({index})", name)
         return question
+
+    def insert_if_new(self, connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+        try:
+            connection.execute(insert(table).values(**values))
+        except IntegrityError as error:
+            # Undoes its own statement and nothing else: the transaction stays usable.
+            if getattr(error.orig, "args", ())[:1] == (_DUPLICATE,):
+                return False
+            raise
+        return True
 
     def begin_step(self, connection: Connection) -> None:
         connection.exec_driver_sql("SET SESSION innodb_lock_wait_timeout = 31536000")

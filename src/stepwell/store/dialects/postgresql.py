@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from sqlalchemy import URL, Connection, text
+from sqlalchemy import URL, Connection, Table, text
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.clock import to_micros
@@ -137,13 +138,16 @@ class PostgreSQLDialect(Dialect):
     def insert_runs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
         names = ", ".join(rows[0])
         # As text(): the caller's connection may be of another driver, with placeholders of its own.
-        insert = text(
+        statement = text(
             f"INSERT INTO stepwell_runs ({names}) SELECT {names} "
             "FROM json_populate_recordset(CAST(NULL AS stepwell_runs), CAST(:rows AS json)) "
             "ON CONFLICT DO NOTHING RETURNING CAST(id AS text)"
         )
         values = json.dumps([{name: _json_value(value) for name, value in row.items()} for row in rows])
-        return {UUID(row[0]) for row in connection.execute(insert, {"rows": values})}
+        return {UUID(row[0]) for row in connection.execute(statement, {"rows": values})}
+
+    def insert_if_new(self, connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+        return connection.execute(insert(table).values(**values).on_conflict_do_nothing()).rowcount == 1
 
     def prepare_hot_connection(self, connection: Connection) -> None:
         # The planner takes a JSON set for a hundred rows and might scan the table for them.

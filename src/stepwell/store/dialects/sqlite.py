@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy import URL, Connection, Engine, Table, event
+from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.entries import JournalEntry, Verdict
@@ -108,6 +109,9 @@ class SQLiteDialect(Dialect):
             sql = f"SELECT id FROM stepwell_runs WHERE id IN ({', '.join('?' * len(part))})"
             found.update(UUID(hex=value) for (value,) in cursor.execute(sql, part).fetchall())
         return found
+
+    def insert_if_new(self, connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+        return connection.execute(insert(table).values(**values).on_conflict_do_nothing()).rowcount == 1
 
     def is_retryable(self, error: DBAPIError) -> bool:
         return "locked" in str(error.orig) or "busy" in str(error.orig)
