@@ -15,8 +15,8 @@ from stepwell.definition.functions import is_async, parameters_of
 from stepwell.definition.heroes import declares_hero
 from stepwell.definition.hooks import overridden_hooks
 from stepwell.definition.lineage import Lineage
-from stepwell.definition.options import spec_of
 from stepwell.definition.plan import Plan
+from stepwell.definition.reading import spec_of
 from stepwell.definition.reserved import refuse_hiding, reserved_names
 from stepwell.definition.settings import HERO, check_settings, setting_of
 from stepwell.errors import DefinitionError

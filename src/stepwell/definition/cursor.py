@@ -1,11 +1,8 @@
-"""What a resumable step sees of its position: ``self.cursor``.
-
-``execution`` implements it; the annotations of a step's own functions may name it.
-"""
+"""What a resumable step sees of its position: ``self.cursor``, which ``execution`` implements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, Protocol, TypeVar, overload
 
@@ -37,39 +34,53 @@ class Cursor(Protocol):
         """The step has begun in an earlier execution, and this one goes on."""
         ...
 
-    def set(self, value: object) -> None:
-        """Move to ``value``, and checkpoint."""
+    def set(self, value: Any) -> None:
+        """Move to ``value``, which counts as one item done; committed at every ``checkpoint_every``-th.
+
+        Raises:
+            Unstorable: The value cannot be stored, or is too large for a cursor.
+        """
         ...
 
     def advance(self, by: int = 1) -> None:
-        """Move a position that is an int, or not set yet (then it is 0), and checkpoint."""
+        """Move a whole-number position ahead; None counts as 0.
+
+        Raises:
+            RunError: The position is no whole number.
+        """
         ...
 
     def checkpoint(self) -> None:
-        """Commit what was done so far, without moving."""
+        """Commit now what was done so far, without moving; the step may be interrupted here."""
         ...
 
-    def skip_to(self, value: object, *, wait: timedelta | None = None) -> NoReturn:
-        """Move to ``value``, leave the step there, and go on with it after ``wait``; this does not return."""
-        ...
+    def skip_to(self, value: Any, wait: timedelta | None = None) -> NoReturn:
+        """Move to ``value``, commit, and leave the step there for ``wait``; this does not return.
 
-    @overload
-    def iterate(self, source: Iterable[T]) -> Iterator[T]: ...
-    @overload
-    def iterate(self, source: Any) -> Iterator[Any]: ...
-    def iterate(self, source: Any) -> Iterator[Any]:
-        """The items that are still to do; a checkpoint follows each.
-
-        Args:
-            source: A sequence, which must be the same at each execution; or a SQLAlchemy ``select``, read by
-                its primary or unique key in constant memory.
+        Raises:
+            Unstorable: The value cannot be stored, or is too large for a cursor.
         """
         ...
 
     @overload
-    def batches(self, source: Iterable[T], size: int) -> Iterator[Sequence[T]]: ...
+    def iterate(self, source: Sequence[T], *, key: Any = None, page: int = 500) -> Iterator[T]: ...
     @overload
-    def batches(self, source: Any, size: int) -> Iterator[Sequence[Any]]: ...
-    def batches(self, source: Any, size: int) -> Iterator[Sequence[Any]]:
-        """The same by up to ``size`` items at a time; a checkpoint follows each batch."""
+    def iterate(self, source: Any, *, key: Any = None, page: int = 500) -> Iterator[Any]: ...
+    def iterate(self, source: Any, *, key: Any = None, page: int = 500) -> Iterator[Any]:
+        """The items that are still to do; when the next one is asked for, the one before counts as done.
+
+        Args:
+            source: A sequence, which must be the same each time; or a SQLAlchemy ``select`` of one mapped
+                class, read in pages in constant memory.
+            key: The column by which a ``select`` is read; its primary key by default.
+            page: How many rows of a ``select`` are read at a time.
+        """
+        ...
+
+    @overload
+    def batches(self, source: Sequence[T], *, size: int = 500, key: Any = None) -> Iterator[Sequence[T]]: ...
+    @overload
+    def batches(self, source: Any, *, size: int = 500, key: Any = None) -> Iterator[Sequence[Any]]: ...
+    def batches(self, source: Any, *, size: int = 500, key: Any = None) -> Iterator[Sequence[Any]]:
+        """The same by up to ``size`` items at a time; each batch counts as one."""
         ...

@@ -13,6 +13,8 @@ from typing import Any, Final
 __all__ = [
     "broken_condition",
     "broken_kind",
+    "broken_laziness",
+    "broken_receiver",
     "is_async",
     "is_generator",
     "parameters_of",
@@ -43,15 +45,23 @@ def is_generator(function: Callable[..., Any]) -> bool:
 
 
 def broken_kind(function: object) -> str | None:
-    """Why this cannot be a step's function, a condition or a handler; None if it can."""
+    """Why this cannot be a step's function, generator or not; None if it can."""
     if isinstance(function, staticmethod | classmethod | property):
         return f"is a {type(function).__name__}; a plain method that takes self is needed"
     if not callable(function) or isinstance(function, type):
         return f"is no function but {function!r}"
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        return "is a generator function: its body would not run when it is called"
     if _takes_nothing(function):
         return "takes no parameter for the workflow: its first one is self"
+    return None
+
+
+def broken_laziness(function: object) -> str | None:
+    """Why calling this does nothing yet; None if it does something.
+
+    Wrappers are not looked through: what they wrap may be a generator that they consume.
+    """
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "is a generator function: its body would not run when it is called"
     return None
 
 
@@ -59,13 +69,40 @@ def broken_condition(function: object) -> str | None:
     """Why this cannot be asked about a workflow, as ``skip_if``, ``wait_until`` and ``@cancel_if`` are."""
     if callable(function) and _takes_nothing(function):
         return "takes no parameter, and is called with the workflow: write lambda self: ..."
-    problem = broken_kind(function)
+    problem = broken_kind(function) or broken_laziness(function)
     if problem is not None or not callable(function):
         return problem
     if is_async(function):
         return "is async: the coroutine that it makes would always count as true. Use a plain function"
     others = required_of(function)
     return f"must take only the workflow; it also wants {', '.join(others)}" if others else None
+
+
+def broken_receiver(function: Callable[..., Any]) -> str | None:
+    """Why a step's function cannot be given a signal's payload, nor called without one; None if it can.
+
+    The payload goes to the parameter after ``self``, which then has no default; a function may do without.
+    """
+    parameters = [
+        each for each in (parameters_of(function) or {}).values() if each.kind is not each.VAR_KEYWORD
+    ]
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return (
+            "awaits a signal, and *args does not tell whether it takes the payload. Name the parameter; a "
+            "decorator in between needs functools.wraps"
+        )
+    others = required_of(function)
+    if len(parameters) > 1 and parameters[1].kind is not inspect.Parameter.KEYWORD_ONLY:
+        first = parameters[1]
+        if first.default is not first.empty:
+            return (
+                f"awaits a signal, whose payload goes to a parameter without a default; {first.name} has "
+                f"one. Take it away, or write a * in front of {first.name} if that is not the payload"
+            )
+        others = others[1:]
+    if others:
+        return f"awaits a signal and is given its payload, by position: nobody gives it {', '.join(others)}"
+    return None
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:

@@ -10,12 +10,13 @@ import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from stepwell.definition.body import ClassBody, Declared
+from stepwell.definition.functions import is_generator
 from stepwell.definition.plan import StepKind, StepSpec
-from stepwell.errors import DefinitionError
+from stepwell.errors import DefinitionError, RunError
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
     from stepwell.definition.options import StepOptions
     from stepwell.definition.runtime import Runtime
 
-__all__ = ["BoundStep", "Step", "StepDecorator", "cancel_if", "is_condition", "removed_step", "step"]
+__all__ = [
+    "BoundStep",
+    "Step",
+    "StepDecorator",
+    "cancel_if",
+    "decorated",
+    "is_condition",
+    "removed_step",
+    "step",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,7 +51,7 @@ class Step(Declared, Generic[W, P, R_co]):
         name: The step's name: the one given, else the attribute that it was first bound to.
         function: The plain function.
         options: What the author gave to ``@step(...)``.
-        kind: A step, or the gravestone of one.
+        kind: A step, a resumable one, or the gravestone of one.
     """
 
     def __init__(
@@ -86,7 +96,7 @@ class BoundStep(Generic[P, R_co]):
 
     While the instance is being run, calling it goes through the journal. Otherwise it is an ordinary method:
     a unit test calls it and gets what the body returns. An ``async def`` step called plainly is run to its
-    end; where an event loop already runs in this thread, its coroutine is returned.
+    end, and so is a generator; where an event loop already runs in this thread, the coroutine is returned.
     """
 
     __slots__ = ("_step", "_workflow")
@@ -112,6 +122,8 @@ class BoundStep(Generic[P, R_co]):
         runtime: Runtime | None = getattr(self._workflow, "_runtime", None)
         spec = self._current_spec() if runtime is not None else None
         if runtime is None or spec is None:
+            if runtime is not None:
+                self._refuse_a_part()
             return self._call_plainly(*args, **kwargs)
         answer: R_co = runtime.call_step(spec, self._workflow, args, kwargs)
         return answer
@@ -127,10 +139,21 @@ class BoundStep(Generic[P, R_co]):
 
     def _call_plainly(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         answer: Any = self._step.function(self._workflow, *args, **kwargs)
+        if self._step.kind is StepKind.RESUMABLE:
+            answer = _exhausted(answer)
         if inspect.iscoroutine(answer) and not _loop_is_running():
             answer = asyncio.run(answer)
         result: R_co = answer
         return result
+
+    def _refuse_a_part(self) -> None:
+        """An override calls the generator that it overrides: that would do all items without a checkpoint."""
+        if self._step.kind is StepKind.RESUMABLE and is_generator(self._step.function):
+            name = self._step.name
+            raise RunError(
+                f"super().{name}() of a generator step has no checkpoints. Delegate to it: "
+                f"yield from super().{name}.__wrapped__()"
+            )
 
     def __repr__(self) -> str:
         return f"<step {self.name!r} of {self._workflow!r}>"
@@ -160,11 +183,17 @@ def step(function: Any = None, /, **options: Any) -> Any:
     currency=currency)``: a function cannot see the variables of a class body.
 
     Args:
-        function: The method; ``async def`` too, no generator. Without ``run()`` in the class it takes no
-            parameters without defaults, since nobody would fill them.
+        function: The method; ``async def`` too, no generator (see :func:`resumable_step`). Without ``run()``
+            in the class it takes no parameters without defaults, since nobody would fill them; but for the
+            payload of ``awaits``.
         name: The step's name, stored with each run; the attribute's by default. At most 190 characters.
         wait: A ``timedelta``: the step becomes due that long after the previous step's completion.
         wait_until: An aware ``datetime``, or a method's name or a function of the workflow that answers one.
+            Or a :class:`Poll`: the step waits until its condition holds.
+        awaits: A :class:`Signal` or its name: the step waits until it comes. Its payload is given to the
+            function's one parameter, if it has one.
+        gate: A method's name or a function of the workflow: the step waits until it answers true. It is
+            looked at when the step is due and whenever somebody calls ``run.wake()``.
         skip_if: True, a method's name or a function of the workflow: a true answer skips the step. It is
             looked at before each attempt.
         on_exception: A policy or a list of them: ``Retry(ConnectionError, attempts=5)``. None leaves errors
@@ -178,8 +207,9 @@ def step(function: Any = None, /, **options: Any) -> Any:
         before: Place the step right before another, which may stand further down or in a base class.
         after: Place the step right behind another.
 
-    ``before``, ``after``, ``wait`` and ``wait_until`` are for classes without ``run()``, which says such
-    things itself.
+    ``before``, ``after``, ``wait``, ``wait_until``, ``awaits`` and ``gate`` are for classes without
+    ``run()``, which says such things itself. With ``wait``, or an instant as ``wait_until``, a step first
+    waits for it and then looks at its signal or gate.
 
     Durability:
         When the body has returned, its result, the changes of ``self.context`` and what it wrote through
@@ -206,13 +236,23 @@ def step(function: Any = None, /, **options: Any) -> Any:
         >>> Welcome(name="Ada").greet()
         'Hello, Ada!'
     """
+    return decorated("@step", function, options, StepKind.STEP)
+
+
+def decorated(decorator: str, function: Any, options: Mapping[str, Any], kind: StepKind) -> Any:
+    """The step made of a function; without one, what makes a step of the function that follows.
+
+    Raises:
+        DefinitionError: What was given is no function.
+    """
     if function is None:
-        return lambda decorated: Step(decorated, options)
+        return lambda method: Step(method, options, kind)
     if not callable(function) and not isinstance(function, staticmethod | classmethod | property):
         raise DefinitionError(
-            "@step", f"it decorates a method, and options are keywords, @step(name=...); got {function!r}"
+            decorator,
+            f"it decorates a method, and options are keywords, {decorator}(name=...); got {function!r}",
         )
-    return Step(function, options)
+    return Step(function, options, kind)
 
 
 def removed_step(name: str) -> Step[Any, [], None]:
@@ -286,6 +326,24 @@ def is_condition(value: object) -> bool:
 
 def _nothing(workflow: Any) -> None:
     """The body of a step that is gone."""
+
+
+def _exhausted(answer: Any) -> Any:
+    """What a generator returns at its end; for an async one, a coroutine that goes there."""
+    if inspect.isasyncgen(answer):
+        return _drained(answer)
+    if not inspect.isgenerator(answer):
+        return answer
+    while True:
+        try:
+            next(answer)
+        except StopIteration as end:
+            return end.value
+
+
+async def _drained(answer: AsyncGenerator[Any, Any]) -> None:
+    async for _ in answer:
+        pass
 
 
 def _loop_is_running() -> bool:

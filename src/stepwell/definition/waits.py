@@ -26,8 +26,8 @@ class Signal:
 
     Args:
         name: The signal's name; at most 190 characters.
-        timeout: A ``timedelta``, more than zero, from the moment at which the step begins to wait. None, the
-            default, waits for ever.
+        timeout: A ``timedelta``, more than zero, from the moment at which the step begins to wait for the
+            signal. None, the default, waits for ever.
         default: The payload if nothing came in time, which may be None. Not given, a wait that runs out is an
             error of the step, ``WaitTimedOut``, and the step's policies decide.
 
@@ -37,8 +37,7 @@ class Signal:
 
     Example:
         >>> from datetime import timedelta
-        >>> from stepwell.definition.steps import step
-        >>> from stepwell.definition.workflow import Workflow
+        >>> from stepwell import Signal, Workflow, step
         >>> class Review(Workflow):
         ...     @step(awaits=Signal("verdict", timeout=timedelta(days=3), default="expired"))
         ...     def decide(self, verdict):
@@ -74,8 +73,7 @@ class Poll:
 
     Example:
         >>> from datetime import timedelta
-        >>> from stepwell.definition.steps import step
-        >>> from stepwell.definition.workflow import Workflow
+        >>> from stepwell import Poll, Workflow, step
         >>> class Shipping(Workflow):
         ...     def is_paid(self):
         ...         return "paid" in self.context
