@@ -16,11 +16,23 @@ from stepwell.definition.starting import Starter
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.serialization import RecordRef
 
-__all__ = ["Fact", "Journal", "RunFacts", "Scope", "TransientConflict"]
+__all__ = ["Fact", "Journal", "RunFacts", "Scope", "TransientConflict", "WritesRefused"]
 
 
 class TransientConflict(Exception):
     """The database undid a step's transaction for reasons of its own: the step is simply run again."""
+
+
+class WritesRefused(Exception):
+    """The database refuses to commit what a step wrote: an error of that step.
+
+    Attributes:
+        error: What the database said.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Fact(Protocol):
@@ -115,6 +127,7 @@ class Scope(Protocol):
 
         Raises:
             TransientConflict: The database undid the transaction for reasons of its own.
+            WritesRefused: It refuses what the step wrote.
         """
         ...
 
@@ -159,6 +172,7 @@ class Journal(Protocol):
         Raises:
             LeaseLost: The run is no longer ours; nothing was written.
             TransientConflict: The database undid the scope's transaction; nothing was written.
+            WritesRefused: The database refuses what was written through the scope; nothing was written.
         """
         ...
 

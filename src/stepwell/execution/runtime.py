@@ -23,6 +23,7 @@ from stepwell.execution.suspension import (
     PauseRequested,
     RetryRequested,
     SkipRequested,
+    Suspension,
 )
 from stepwell.serialization import RecordRef
 
@@ -33,7 +34,12 @@ _NO_WAIT: Final = timedelta()
 
 
 class ActivationRuntime:
-    """One activation, as the workflow's verbs and properties see it (see ``definition.runtime.Runtime``)."""
+    """One activation, as the workflow's verbs and properties see it (see ``definition.runtime.Runtime``).
+
+    Attributes:
+        asked: The verb that the current attempt has said. It stands, whatever the author's code makes of the
+            exception that carries it.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -41,18 +47,19 @@ class ActivationRuntime:
         self._args = Arguments(recorder.run.args, self._load)
         self._scope: Scope | None = None
         self._spec: StepSpec | None = None
+        self.asked: Suspension | None = None
 
     @contextmanager
     def attempting(self, spec: StepSpec, scope: Scope) -> Iterator[Any]:
         """For one attempt: answer a fresh instance of the workflow that is connected to this activation.
 
-        Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by chance
-        and absent after a restart.
+        Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by
+        chance and absent after a restart.
         """
         cls: Any = self._run.workflow
         workflow = object.__new__(cls)
         workflow._runtime, workflow._args = self, self._args
-        self._scope, self._spec = scope, spec
+        self._scope, self._spec, self.asked = scope, spec, None
         token = current.set(self)
         try:
             yield workflow
@@ -109,24 +116,29 @@ class ActivationRuntime:
         self, spec: StepSpec, workflow: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         raise RunError(
-            f"step {spec.name!r} was called from inside step {self._step_name()!r}: a step is durable as a whole "
-            "and cannot contain another one. Move the shared code into an ordinary method and call that."
+            f"step {spec.name!r} was called from inside step {self._step_name()!r}: a step is durable as a "
+            "whole and cannot contain another one. Move the shared code into an ordinary method and call that."
         )
 
     def pause(self, reason: str | None, done: bool) -> NoReturn:
-        raise PauseRequested(reason, done)
+        self._ask(PauseRequested(reason, done))
 
     def cancel(self, reason: str | None) -> NoReturn:
-        raise CancelRequested(reason)
+        self._ask(CancelRequested(reason))
 
     def skip(self) -> NoReturn:
-        raise SkipRequested
+        self._ask(SkipRequested())
 
     def retry(self, wait: timedelta | None, rewind: bool) -> NoReturn:
-        raise RetryRequested(_NO_WAIT if wait is None else wait)
+        self._ask(RetryRequested(_NO_WAIT if wait is None else wait))
 
     def finish(self, result: object) -> NoReturn:
-        raise FinishRequested(result)
+        self._ask(FinishRequested(result))
+
+    def _ask(self, request: Suspension) -> NoReturn:
+        if self.asked is None:
+            self.asked = request
+        raise self.asked
 
     def suspend(self, wait: timedelta | None) -> NoReturn:
         raise RunError(f"suspend() works in resumable steps only; {self._step_name()!r} is none.")
