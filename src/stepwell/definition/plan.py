@@ -114,9 +114,13 @@ class Plan:
     is_procedural: bool = False
     fingerprint: str = ""
     _positions: dict[str, int] = field(init=False, repr=False, compare=False)
+    _following: tuple[StepSpec | None, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_positions", {spec.name: at for at, spec in enumerate(self.steps)})
+        # Asked at every step boundary of every run: made once.
+        following = tuple(_living(self.steps[at + 1 :]) for at in range(len(self.steps)))
+        object.__setattr__(self, "_following", following)
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", _fingerprint(self))
 
@@ -145,7 +149,7 @@ class Plan:
         at = self._positions.get(name)
         if at is None:
             raise LookupError(f"{self.workflow} has no step {name!r}")
-        return _living(self.steps[at + 1 :])
+        return self._following[at]
 
 
 def _living(steps: Iterable[StepSpec]) -> StepSpec | None:
