@@ -31,7 +31,7 @@ sys.exit(f"{failed} of {runner.tries} failed" if failed or len(tests) != len(nam
 
 
 def _examples() -> dict[str, list[str]]:
-    """By module, the names of everything whose docstring has an example; read, so that nothing is imported here."""
+    """By module, the names of everything whose docstring has an example; nothing is imported for it."""
     found = {}
     for path in modules():
         source = path.read_text(encoding="utf-8")

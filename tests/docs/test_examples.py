@@ -32,7 +32,7 @@ _NOT_RUN: Final[dict[str, int]] = {
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
 def test_the_examples_of_a_page_run_as_one_script(page: Page, tmp_path: Path) -> None:
-    """Typed in their order, a page's Python blocks run without an error or a warning, and print what it says."""
+    """A page's Python blocks, typed in their order, run without error or warning and print what it says."""
     missing = [
         name for block in page.blocks() for name in block.needs if importlib.util.find_spec(name) is None
     ]

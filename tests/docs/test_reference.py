@@ -47,7 +47,9 @@ def _parameters(function: object) -> list[str]:
 def test_every_public_name_is_in_the_reference() -> None:
     """Whatever can be imported from stepwell is described somewhere in reference or how-to."""
     text = "\n".join(
-        Page(path).text for folder in ("reference", "how-to") for path in (ROOT / "docs" / folder).glob("*.md")
+        Page(path).text
+        for folder in ("reference", "how-to")
+        for path in (ROOT / "docs" / folder).glob("*.md")
     )
     assert [name for name in stepwell.__all__ if not re.search(rf"\b{name}\b", text)] == []
 
@@ -81,7 +83,11 @@ def test_the_arguments_of_a_worker_are_in_the_reference() -> None:
 def test_methods_in_the_reference_exist(cls: type) -> None:
     """Each method in the tables of the engine's page, and of the queries, is one."""
     page = _page("how-to/operate.md" if cls is RunQuery else "reference/engine.md")
-    headings = {Stepwell: ("## Stepwell", "## Run\n"), Run: ("## Run\n", "## RunQuery"), Worker: ("## Worker", "## Man")}
+    headings = {
+        Stepwell: ("## Stepwell", "## Run\n"),
+        Run: ("## Run\n", "## RunQuery"),
+        Worker: ("## Worker", "## Man"),
+    }
     start, end = headings.get(cls, ("| Narrows to", "`well.run("))
     section = page.text.partition(start)[2].partition(end)[0]
     methods = set(re.findall(r"`(\w+)\(", section)) - {"with", "Stepwell", "start"}
