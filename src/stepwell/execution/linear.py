@@ -136,7 +136,9 @@ class LinearDriver:
                     self._plan.after(self._recorder.current_step),
                     details=json.dumps({"by": request.get("by"), "reason": reason}),
                 )
-        # Done, or void because the step that was meant has finished: the next claim goes on without the request.
+                # What came with that write is looked at before this request is cleared.
+                return None
+        # Void, since the step that was meant is over: the next claim goes on without the request.
         return self._recorder.answer()
 
     def _stop(self, settlement: Settlement, outcome: Outcome) -> Activated:

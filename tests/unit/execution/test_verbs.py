@@ -203,6 +203,9 @@ class Polling(Workflow[None]):
 class Polls:
     """How often to ask."""
 
+    def __deepcopy__(self, memo: object) -> Polls:
+        return self
+
     def __init__(self, wanted: int, wait: timedelta | None = None) -> None:
         self.count, self.wanted, self.wait = 0, wanted, wait
 
