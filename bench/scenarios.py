@@ -193,8 +193,10 @@ def _finished(crew: Crew) -> None:
         for _ in range(crew.options.rounds):
             for system in crew.turns():
                 with crew.attempt(system, full):
+                    mode = empty[system].measure("wake_mode", threads=_MOST)["mode"]
+                    size = {mode: sizes[system][mode]}
                     for label, children in (("0 finished", empty), (full, filled)):
-                        _measure_steps(crew, system, label, children[system], sizes[system], _MOST)
+                        _measure_steps(crew, system, label, children[system], size, _MOST)
 
 
 _RUN: dict[str, Callable[[Crew], None]] = {

@@ -1,7 +1,7 @@
 """The pages of the documentation, and the code in them.
 
-A page's Python blocks make one script, in their order, as a reader would type them. A comment on the line above a
-block changes that:
+A page's Python blocks make one script, in their order, as a reader would type them. A comment on the line
+above a block changes that:
 
 ``<!-- not run: why -->``
     The block is no program; the reason is for whoever reads the page's source.

@@ -82,6 +82,28 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Each hook with the names of its parameters, ``self`` first."""
 
+_MISTAKEN: Final[Mapping[str, str]] = {
+    "before_step_execution": "before_step",
+    "before_each_step": "before_step",
+    "before_steps": "before_step",
+    "after_step_execution": "after_step",
+    "after_each_step": "after_step",
+    "after_steps": "after_step",
+    "around_step_execution": "around_step",
+    "around_each_step": "around_step",
+    "around_steps": "around_step",
+    "on_finished": "on_finish",
+    "on_complete": "on_finish",
+    "on_completed": "on_finish",
+    "on_success": "on_finish",
+    "on_failed": "on_fail",
+    "on_failure": "on_fail",
+    "on_error": "on_fail",
+    "on_paused": "on_pause",
+    "on_canceled": "on_cancel",
+    "on_cancelled": "on_cancel",
+}
+
 
 def overridden_hooks(root: type, cls: type) -> frozenset[str]:
     """The hooks that the class has of its own or from a base below ``Workflow``.
@@ -93,14 +115,7 @@ def overridden_hooks(root: type, cls: type) -> frozenset[str]:
     Raises:
         DefinitionError: One of them cannot be called as a hook is, or stands where it would never be called.
     """
-    for base in cls.__mro__[cls.__mro__.index(root) :]:
-        hidden = None if base in root.__mro__ else next((name for name in HOOKS if name in vars(base)), None)
-        if hidden is not None:
-            raise DefinitionError(
-                cls.__name__,
-                f"{base.__qualname__}.{hidden}() is never called, because {root.__name__} stands in front "
-                f"of it: write class {cls.__name__}({base.__qualname__}, {root.__name__})",
-            )
+    _refuse_uncalled(root, cls)
     found = {name: inspect.getattr_static(cls, name) for name in HOOKS}
     overridden = {name: hook for name, hook in found.items() if hook is not vars(Hooks)[name]}
     for name, hook in overridden.items():
@@ -122,6 +137,26 @@ def around_step_of(workflow: Hooks, step: str) -> AbstractContextManager[object]
         f"{type(workflow).__name__}.around_step({step!r}) must answer a context manager; got {answer!r}. "
         "Decorate it with contextlib.contextmanager and yield once."
     )
+
+
+def _refuse_uncalled(root: type, cls: type) -> None:
+    """Refuse what was meant as a hook, and would be silently ignored."""
+    name = cls.__name__
+    for mistaken, hook in _MISTAKEN.items():
+        if inspect.isfunction(vars(cls).get(mistaken)):
+            raise DefinitionError(
+                name,
+                f"{mistaken}() is no hook and is never called: did you mean {hook}? "
+                "For a method of your own take another name",
+            )
+    for base in cls.__mro__[cls.__mro__.index(root) :]:
+        hidden = [] if base in root.__mro__ else [hook for hook in HOOKS if hook in vars(base)]
+        if hidden:
+            raise DefinitionError(
+                name,
+                f"{base.__qualname__}.{hidden[0]}() is never called, because {root.__name__} stands in front "
+                f"of it: write class {name}({base.__name__}, {root.__name__})",
+            )
 
 
 def _broken_hook(name: str, hook: object) -> str | None:

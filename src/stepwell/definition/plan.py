@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from stepwell.definition.unset import UNSET
 from stepwell.definition.waits import Poll, Signal
 from stepwell.policies import Policy
 
@@ -143,9 +142,13 @@ class Plan:
     hooks: frozenset[str] = frozenset()
     fingerprint: str = ""
     _positions: dict[str, int] = field(init=False, repr=False, compare=False)
+    _following: tuple[StepSpec | None, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_positions", {spec.name: at for at, spec in enumerate(self.steps)})
+        # Asked at every step boundary of every run: made once.
+        following = tuple(_living(self.steps[at + 1 :]) for at in range(len(self.steps)))
+        object.__setattr__(self, "_following", following)
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", _fingerprint(self))
 
@@ -174,7 +177,7 @@ class Plan:
         at = self._positions.get(name)
         if at is None:
             raise LookupError(f"{self.workflow} has no step {name!r}")
-        return _living(self.steps[at + 1 :])
+        return self._following[at]
 
 
 def _living(steps: Iterable[StepSpec]) -> StepSpec | None:
@@ -237,7 +240,5 @@ def _text(option: object) -> str | None:
 
 def _constant(value: object) -> str:
     """A default's text; of values whose own text might hold an address, the class."""
-    if value is UNSET:
-        return "unset"
     plain = value is None or isinstance(value, bool | int | float | str | bytes)
     return repr(value) if plain else type(value).__qualname__

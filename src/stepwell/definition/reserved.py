@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from stepwell.definition.body import ClassBody
+from stepwell.definition.hooks import HOOKS
 from stepwell.definition.settings import SETTINGS
 from stepwell.definition.steps import Step, is_condition
 from stepwell.errors import DefinitionError
@@ -48,6 +49,10 @@ def refuse_hiding(workflow: str, reserved: frozenset[str], origin: str, names: M
         if name in SETTINGS and step is not None:
             raise DefinitionError(
                 workflow, f"{name!r} is a setting of the class; name the step otherwise", step=step
+            )
+        if name in HOOKS and isinstance(value, Step | Handler):
+            raise DefinitionError(
+                workflow, f"{name!r} is a hook of every workflow; choose another name", step=name
             )
         if name in _CONSTRUCTORS:
             raise DefinitionError(

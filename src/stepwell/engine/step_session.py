@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, NoReturn, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
 
+from stepwell.engine.keyset import Keyset
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import HeroGone, RecordGone, RunError
 from stepwell.execution.journal import TransientConflict
@@ -195,15 +196,36 @@ class StepScope:
         transaction = connection.get_transaction()
         if not verdict.accepted or transaction is None:
             return Verdict(accepted=False)
+        # The session's own transaction ends first: its objects stay attached, for what comes after a checkpoint.
+        self.session.end_read()
         transaction.commit()
         self._warn_if_long()
+        self._writing = None
+        self._stack.close()
         self.committed()
         return verdict
 
     def committed(self) -> None:
         """The entry is durable: do what was put off until then, such as waking workers."""
-        for call in self.after_commit:
+        calls, self.after_commit = self.after_commit, []
+        self.at_commit = []
+        for call in calls:
             call()
+
+    def pages(self) -> Keyset:
+        return Keyset(self)
+
+    def read(self, query: Select[Any]) -> Sequence[Any]:
+        """The entities that a select finds, attached to the session; in a transaction that ends at once, if it can."""
+        if self.has_changes():
+            return self.session.scalars(query).all()
+        with self._database.reading() as connection:
+            self._reading = connection
+            try:
+                return self.session.scalars(query).all()
+            finally:
+                self.session.end_read()
+                self._reading = None
 
     def _guarded(self, work: Callable[[], T]) -> T:
         try:

@@ -42,6 +42,7 @@ class Place:
         is_draining: The worker takes on nothing more.
         is_abandoned: The grace period is over: do not wait for the database any longer.
         run_coroutine: Runs a coroutine on the process's event loop.
+        run_limited: Runs a function and ends it when its time is up.
     """
 
     worker: str
@@ -49,6 +50,7 @@ class Place:
     is_draining: Callable[[], bool]
     is_abandoned: Callable[[], bool]
     run_coroutine: Callable[[Coroutine[Any, Any, Any], timedelta | None], Any]
+    run_limited: Callable[[Callable[[], Any], timedelta], Any]
 
 
 class StoreJournal:
@@ -119,6 +121,9 @@ class StoreJournal:
 
     def should_yield(self) -> bool:
         return self._place.should_yield(time.monotonic() - self._began_at, self._written)
+
+    def run_limited(self, work: Callable[[], Any], timeout: timedelta) -> Any:
+        return self._place.run_limited(work, timeout)
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> Any:
         return self._place.run_coroutine(coroutine, timeout)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from stepwell.serialization import RecordRef
 
 __all__ = ["Arguments"]
 
+_IMMUTABLE: Final = frozenset({type(None), bool, int, float, str, bytes})
+
 
 class Arguments(Mapping[str, Any]):
     """A read-only mapping in which references to records answer with the records.
 
-    A record is loaded when it is asked for, once in each attempt that asks: nothing is read for a step that does not
-    look at it.
+    A record is loaded when it is asked for, once in each attempt that asks: nothing is read for a step that
+    does not look at it. Other values come as copies, so that what a step does to one reaches no other step.
 
     Args:
         values: The stored arguments.
@@ -44,4 +47,4 @@ class Arguments(Mapping[str, Any]):
             return type(value)(self._resolved(item) for item in value)
         if type(value) is dict:
             return {key: self._resolved(item) for key, item in value.items()}
-        return value
+        return value if type(value) in _IMMUTABLE else copy.deepcopy(value)

@@ -10,8 +10,10 @@ from typing import Final
 from stepwell.execution.journal import Fact
 from stepwell.states import ExecutionState, Kind, Outcome
 
-__all__ = ["attempts_so_far", "latest_scheduled", "policy_details", "retries_by_label"]
+__all__ = ["SELF", "attempts_so_far", "latest_scheduled", "policy_details", "retries_by_label"]
 
+SELF: Final = "self.retry"
+"""The label under which the retries are counted that a step asks for itself."""
 _COUNTED: Final = frozenset(
     {Outcome.RETRIED, Outcome.FAILED, Outcome.PAUSED, Outcome.TIMED_OUT, Outcome.CANCELED}
 )
@@ -23,7 +25,7 @@ def policy_details(label: str) -> str:
 
 
 def attempts_so_far(facts: Iterable[Fact], step: str) -> int:
-    """How many bodies of this step have run and not succeeded. One that was lost with its worker is a recovery."""
+    """How many bodies of this step have run and not succeeded; one lost with its worker is a recovery."""
     return sum(
         fact.name == step and fact.kind == Kind.STEP and fact.outcome in _COUNTED for fact in facts
     )

@@ -169,6 +169,10 @@ class Cursor:
             if self._unwritten >= self._every or self._checkpoints.should_stop(self.iterations):
                 self._write()
                 must_stop = self._checkpoints.should_stop(self.iterations)
+        self.finish()
+
+    def finish(self) -> None:
+        """The body has come to its end: what was not written yet is."""
         if self._unwritten:
             self._write()
 

@@ -35,14 +35,14 @@ def describe(error: BaseException) -> ErrorRecord:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as second:
+    except BaseException as second:  # an author's __str__ may raise anything, and must not strand the run
         return f"<its text could not be made: {type(second).__name__}>"
 
 
 def _traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
-    except Exception:
+    except BaseException:
         return "".join(traceback.format_tb(error.__traceback__))
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -14,13 +14,29 @@ from uuid import UUID
 from stepwell.definition.plan import Plan
 from stepwell.definition.starting import Starter
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
+from stepwell.execution.cursor import Pages
 from stepwell.serialization import RecordRef
 
-__all__ = ["Fact", "Journal", "Letter", "RunFacts", "Scope", "TransientConflict"]
+__all__ = ["Fact", "Journal", "Letter", "RunFacts", "Scope", "TransientConflict", "WritesRefused"]
 
 
-class TransientConflict(Exception):
-    """The database undid a step's transaction for reasons of its own: the step is simply run again."""
+class TransientConflict(BaseException):
+    """The database undid a step's transaction for reasons of its own: the step is simply run again.
+
+    It may pass through the author's code (at a checkpoint), which must not take it for an error of its own.
+    """
+
+
+class WritesRefused(Exception):
+    """The database refuses to commit what a step wrote: an error of that step.
+
+    Attributes:
+        error: What the database said.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Fact(Protocol):
@@ -42,6 +58,10 @@ class Fact(Protocol):
     def outcome(self) -> str | None: ...
     @property
     def result(self) -> str | None: ...
+    @property
+    def cursor(self) -> str | None: ...
+    @property
+    def started_at(self) -> datetime | None: ...
     @property
     def scheduled_for(self) -> datetime | None: ...
     @property
@@ -112,6 +132,10 @@ class Scope(Protocol):
         """
         ...
 
+    def pages(self) -> Pages:
+        """Reads queries in pages, for a cursor."""
+        ...
+
     def has_changes(self) -> bool:
         """Something was written through the session, or through an object that it loaded."""
         ...
@@ -129,6 +153,7 @@ class Scope(Protocol):
 
         Raises:
             TransientConflict: The database undid the transaction for reasons of its own.
+            WritesRefused: It refuses what the step wrote.
         """
         ...
 
@@ -178,6 +203,7 @@ class Journal(Protocol):
         Raises:
             LeaseLost: The run is no longer ours; nothing was written.
             TransientConflict: The database undid the scope's transaction; nothing was written.
+            WritesRefused: The database refuses what was written through the scope; nothing was written.
         """
         ...
 
@@ -199,6 +225,14 @@ class Journal(Protocol):
 
     def body_ends(self) -> None:
         """The body is over."""
+        ...
+
+    def run_limited(self, work: Callable[[], Any], timeout: timedelta) -> Any:
+        """Run it on this thread, and end it there when its time is up.
+
+        Raises:
+            StepTimedOut: It took longer than ``timeout``.
+        """
         ...
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> Any:

@@ -130,7 +130,9 @@ class LinearDriver:
             case "cancel":
                 return self._stop(Settlement(RunState.CANCELED, reason=reason), Outcome.CANCELED)
             case "pause":
-                return self._recorder.end(Settlement(RunState.PAUSED, reason=reason))
+                # By compare-and-set: a pause that is withdrawn at this very moment does not happen.
+                settlement = Settlement(RunState.PAUSED, reason=reason, answers_request=True)
+                return self._recorder.park(settlement)
             case "skip" if request.get("step") == self._recorder.current_step is not None:
                 self._note(
                     self._recorder.current_step,
@@ -139,8 +141,10 @@ class LinearDriver:
                     self._plan.after(self._recorder.current_step),
                     details=json.dumps({"by": request.get("by"), "reason": reason}),
                 )
-        # Done, or void because the step that was meant has finished: the next claim goes on without the request.
-        return self._recorder.hand_back(answers_request=True)
+                # What came with that write is looked at before this request is cleared.
+                return None
+        # Void, since the step that was meant is over: the next claim goes on without the request.
+        return self._recorder.answer()
 
     def _stop(self, settlement: Settlement, outcome: Outcome) -> Activated:
         recorder = self._recorder

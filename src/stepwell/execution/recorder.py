@@ -1,4 +1,4 @@
-"""One run's journal as both drivers write it: positions, context and the counter that closes races with a park."""
+"""One run's journal as both drivers write it: positions, context, and the counter that closes races."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from stepwell.entries import Execution, Settlement
 from stepwell.execution.context import Context
 from stepwell.execution.journal import Fact, Journal, RunFacts, Scope
 from stepwell.execution.outcome import Activated
+from stepwell.execution.suspension import LeaseLost
 from stepwell.serialization import Codec
-from stepwell.states import ATTENTION, Reason, RunState
+from stepwell.states import Reason, RunState
 
 __all__ = ["RESULT_LIMIT", "Recorder"]
 
@@ -31,7 +32,9 @@ class Recorder:
         stop_request: What somebody asks of the run, as last seen.
     """
 
-    def __init__(self, journal: Journal, run: RunFacts, codec: Codec, *, result_limit: int = RESULT_LIMIT) -> None:
+    def __init__(
+        self, journal: Journal, run: RunFacts, codec: Codec, *, result_limit: int = RESULT_LIMIT
+    ) -> None:
         self.journal = journal
         self.run = run
         self.codec = codec
@@ -57,8 +60,6 @@ class Recorder:
         *rows: Execution,
         next_step: str | None,
         scope: Scope | None = None,
-        settlement: Settlement | None = None,
-        keeps_context: bool = True,
         consumes: int | None = None,
     ) -> None:
         """Make rows durable, with the context that their step changed and what it wrote through its scope.
@@ -67,97 +68,104 @@ class Recorder:
             rows: The finished step first.
             next_step: The step that the run is at afterwards.
             scope: Its writes are committed too; None leaves them to be undone.
-            settlement: The run ends with this very write.
-            keeps_context: False forgets what the step changed in the context.
             consumes: The signal that the first row answers with.
 
         Raises:
             LeaseLost: Nothing was written.
         """
-        if not keeps_context:
-            self.context.roll_back()
+        if not self._write(rows, next_step, scope, consumes=consumes):
+            raise LeaseLost
+
+    def _write(
+        self,
+        rows: tuple[Execution, ...],
+        next_step: str | None,
+        scope: Scope | None = None,
+        settlement: Settlement | None = None,
+        consumes: int | None = None,
+    ) -> bool:
+        """Write one entry; False when it was refused because something came, which is known then."""
         changes = self.context.changes()
         whole = None
         if changes is not None:
             whole, delta = changes
             rows = (replace(rows[0], context_delta=delta), *rows[1:]) if rows else rows
         verdict = self.journal.write(
-            rows, current_step=next_step, context=whole, settlement=settlement, scope=scope, consumes=consumes
+            rows,
+            current_step=next_step,
+            context=whole,
+            settlement=settlement,
+            scope=scope,
+            consumes=consumes,
         )
         self.wakeups, self.stop_request = verdict.wakeups, verdict.stop_request
+        if not verdict.accepted:
+            return False
         if whole is not None:
             self.context.committed(whole)
         self._remember(rows, next_step)
+        return True
 
     def park(self, settlement: Settlement, *rows: Execution) -> Activated | None:
         """Leave the run in ``settlement`` unless something came since the counter was last seen.
 
         Returns:
-            None when something came: the rows are durable, the lease is still ours, and the driver looks again.
+            None when something came: the rows are durable, the lease is still ours, and the driver looks
+            again.
         """
-        checked = replace(settlement, seen_wakeups=self.wakeups)
-        verdict = self.journal.write(rows, current_step=self.current_step, settlement=checked)
-        if verdict.accepted:
+        if self._write(rows, self.current_step, None, replace(settlement, seen_wakeups=self.wakeups)):
             return self._activated(settlement)
         if rows:
             self.record(*rows, next_step=self.current_step)
-        else:
-            self.wakeups, self.stop_request = verdict.wakeups, verdict.stop_request
         return None
 
-    def end(
-        self, settlement: Settlement, *rows: Execution, scope: Scope | None = None, keeps_context: bool = True
-    ) -> Activated:
-        """Leave the run for good, or until a person acts.
-
-        A run that is over ends as it ended: a stop request that came too late stays on its row. One that stops for
-        a person is canceled instead when somebody has asked for that in the meantime.
-        """
-        if settlement.state in ATTENTION:
-            return self._stop(settlement, rows, keeps_context)
+    def end(self, settlement: Settlement, *rows: Execution, scope: Scope | None = None) -> Activated:
+        """Leave the run for good. It ends as it ends: a stop request that came too late stays on its row."""
         frees = self.run.options.get("unique_for") != "ever"
-        self.record(
-            *rows,
-            next_step=self.current_step,
-            scope=scope,
-            settlement=replace(settlement, frees_identity=frees),
-            keeps_context=keeps_context,
-        )
+        self._write(rows, self.current_step, scope, replace(settlement, frees_identity=frees))
         return replace(self._activated(settlement), successor=_successor(self.stop_request))
 
-    def _stop(self, settlement: Settlement, rows: tuple[Execution, ...], keeps_context: bool) -> Activated:
-        if not keeps_context:
-            self.context.roll_back()
+    def stop(
+        self, settlement: Settlement, *rows: Execution, next_step: str | None, scope: Scope | None = None
+    ) -> Activated | None:
+        """Leave the run until a person acts, unless somebody has asked for something stronger meanwhile.
+
+        Returns:
+            None when the step that the run is still at is to be skipped: the rows are durable, and the driver
+            looks again.
+        """
         while True:
             request = _request(self.stop_request)
             if request.get("verb") == "cancel":
+                self.current_step = next_step
                 canceled = Settlement(RunState.CANCELED, reason=request.get("reason"))
-                return self.end(canceled, *rows, keeps_context=keeps_context)
+                return self.end(canceled, *rows, scope=scope)
+            if request.get("verb") == "skip" and request.get("step") == next_step:
+                self.record(*rows, next_step=next_step, scope=scope)
+                return None
             checked = replace(settlement, answers_request=True, seen_wakeups=self.wakeups)
-            verdict = self.journal.write(rows, current_step=self.current_step, settlement=checked)
-            if verdict.accepted:
+            if self._write(rows, next_step, scope, checked):
                 return self._activated(settlement)
-            self.wakeups, self.stop_request = verdict.wakeups, verdict.stop_request
 
     def hand_back(
-        self,
-        *,
-        reason: Reason | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        answers_request: bool = False,
+        self, *, reason: Reason | None = None, queue: str | None = None, priority: int | None = None
     ) -> Activated:
-        """Give the run back, due at once: to another queue, to whoever is next, or because the worker drains."""
+        """Give the run back, due at once: to another queue, to whoever is next, or as the worker drains."""
         settlement = Settlement(
-            RunState.READY,
-            reason=reason,
-            due_at=self.now(),
-            queue=queue,
-            priority=priority,
-            answers_request=answers_request,
+            RunState.READY, reason=reason, due_at=self.now(), queue=queue, priority=priority
         )
-        self.journal.write((), current_step=self.current_step, settlement=settlement)
+        self._write((), self.current_step, None, settlement)
         return replace(self._activated(settlement), ready_in=queue or self.run.queue)
+
+    def answer(self) -> Activated | None:
+        """The stop request was done, or is void: give the run back without it.
+
+        Returns:
+            None when another request came in its place: the driver looks again.
+        """
+        settlement = Settlement(RunState.READY, due_at=self.now(), answers_request=True)
+        activated = self.park(settlement)
+        return None if activated is None else replace(activated, ready_in=self.run.queue)
 
     def _activated(self, settlement: Settlement) -> Activated:
         return Activated(settlement.state, self.steps_done, settlement.reason, settlement.wake_at)

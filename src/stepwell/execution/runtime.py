@@ -15,14 +15,17 @@ from stepwell.definition.starting import Starter
 from stepwell.errors import RunError
 from stepwell.execution.arguments import Arguments
 from stepwell.execution.context import Context
+from stepwell.execution.cursor import Cursor
 from stepwell.execution.journal import Scope
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.suspension import (
     CancelRequested,
+    ContinueRequested,
     FinishRequested,
     PauseRequested,
     RetryRequested,
     SkipRequested,
+    Suspension,
 )
 from stepwell.serialization import RecordRef
 
@@ -33,7 +36,12 @@ _NO_WAIT: Final = timedelta()
 
 
 class ActivationRuntime:
-    """One activation, as the workflow's verbs and properties see it (see ``definition.runtime.Runtime``)."""
+    """One activation, as the workflow's verbs and properties see it (see ``definition.runtime.Runtime``).
+
+    Attributes:
+        asked: The verb that the current attempt has said. It stands, whatever the author's code makes of the
+            exception that carries it.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -41,24 +49,36 @@ class ActivationRuntime:
         self._args = Arguments(recorder.run.args, self._load)
         self._scope: Scope | None = None
         self._spec: StepSpec | None = None
+        self.asked: Suspension | None = None
+        self._cursor: Cursor | None = None
 
     @contextmanager
     def attempting(self, spec: StepSpec, scope: Scope) -> Iterator[Any]:
         """For one attempt: answer a fresh instance of the workflow that is connected to this activation.
 
-        Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by chance
-        and absent after a restart.
+        Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by
+        chance and absent after a restart.
         """
         cls: Any = self._run.workflow
         workflow = object.__new__(cls)
         workflow._runtime, workflow._args = self, self._args
-        self._scope, self._spec = scope, spec
+        self._scope, self._spec, self.asked = scope, spec, None
         token = current.set(self)
         try:
             yield workflow
         finally:
             current.reset(token)
-            self._scope = self._spec = None
+            self._scope = self._spec = self._cursor = None
+
+    def moves(self, cursor: Cursor) -> None:
+        """The body that follows is a resumable step's."""
+        self._cursor = cursor
+
+    @property
+    def cursor(self) -> Cursor:
+        if self._cursor is None:
+            raise RunError(f"self.cursor works in resumable steps only; {self._step_name()!r} is none.")
+        return self._cursor
 
     @property
     def run_id(self) -> UUID:
@@ -109,27 +129,34 @@ class ActivationRuntime:
         self, spec: StepSpec, workflow: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         raise RunError(
-            f"step {spec.name!r} was called from inside step {self._step_name()!r}: a step is durable as a whole "
-            "and cannot contain another one. Move the shared code into an ordinary method and call that."
+            f"step {spec.name!r} was called from inside step {self._step_name()!r}: a step is durable as a "
+            "whole and cannot contain another one. Move the shared code into an ordinary method and call that."
         )
 
     def pause(self, reason: str | None, done: bool) -> NoReturn:
-        raise PauseRequested(reason, done)
+        self._ask(PauseRequested(reason, done))
 
     def cancel(self, reason: str | None) -> NoReturn:
-        raise CancelRequested(reason)
+        self._ask(CancelRequested(reason))
 
     def skip(self) -> NoReturn:
-        raise SkipRequested
+        self._ask(SkipRequested())
 
     def retry(self, wait: timedelta | None, rewind: bool) -> NoReturn:
-        raise RetryRequested(_NO_WAIT if wait is None else wait)
+        self._ask(RetryRequested(_NO_WAIT if wait is None else wait, rewind))
 
     def finish(self, result: object) -> NoReturn:
-        raise FinishRequested(result)
+        self._ask(FinishRequested(result))
+
+    def _ask(self, request: Suspension) -> NoReturn:
+        if self.asked is None:
+            self.asked = request
+        raise self.asked
 
     def suspend(self, wait: timedelta | None) -> NoReturn:
-        raise RunError(f"suspend() works in resumable steps only; {self._step_name()!r} is none.")
+        if self._cursor is None:
+            raise RunError(f"suspend() works in resumable steps only; {self._step_name()!r} is none.")
+        self._ask(ContinueRequested(_NO_WAIT if wait is None else wait))
 
     def progress(self, done: int, total: int | None) -> None:
         self._recorder.journal.show_progress(done, total)

@@ -49,9 +49,10 @@ class SkipRequested(Suspension):
 class RetryRequested(Suspension):
     """Run this step again, after a while."""
 
-    def __init__(self, wait: timedelta) -> None:
+    def __init__(self, wait: timedelta, rewind: bool = False) -> None:
         super().__init__(wait)
         self.wait = wait
+        self.rewind = rewind
 
 
 class FinishRequested(Suspension):

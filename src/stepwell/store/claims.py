@@ -79,7 +79,7 @@ class Claims:
         due = _locked(_sleepers(self._dialect), self._dialect)
         ids = list(connection.execute(due, {"now": now, "limit": _SLEEPERS_AT_ONCE}).scalars())
         if ids:
-            connection.execute(_WAKE_BY_ID, {"ids": ids})
+            connection.execute(_WAKE_BY_ID, {"ids": ids, "now": now})
         return len(ids)
 
     def claim(
@@ -217,6 +217,7 @@ _WOKEN: Final = (
     (runs.c.lane, runs.c.queue),
     (runs.c.due_at, runs.c.wake_at),
     (runs.c.wake_at, None),
+    (runs.c.changed_at, bindparam("now")),
 )
 # A token belongs to one claim, so that a run in the one set under a token of the other is a lease that we hold.
 _UNDER: Final = runs.c.lease_token.in_(bindparam("tokens", expanding=True))

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -234,32 +234,46 @@ class Database:
         try:
             hot = self._hot_connection()
             return self.dialect.apply_group(hot, entries)
-        except (DBAPIError, self.engine.dialect.loaded_dbapi.Error) as error:
+        except Exception as error:
             # One that broke with the statement under way may have committed it; so may one that could not connect
             # not, but to ask is harmless.
             is_lost = hot is None or self._is_broken(hot, error)
             self._drop_hot_connection()
             if is_lost:
                 return [AnswerLost(str(error))] * len(entries)
+            # Perhaps one of them cannot be stored: that is its thread's error and nobody else's.
             return [_Alone()] * len(entries)
 
     def _is_broken(self, connection: Connection, error: Exception) -> bool:
-        if isinstance(error, DBAPIError):
+        if not isinstance(error, self.engine.dialect.loaded_dbapi.Error):
             return self.is_connection_error(error)
         return self.engine.dialect.is_disconnect(error, connection.connection.driver_connection, None)  # type: ignore[arg-type]  # the driver's own error and connection
 
     def _commit_group_through_gate(self, entries: Sequence[JournalEntry]) -> Sequence[Verdict | BaseException]:
-        try:
-            with self.begin() as connection:
-                return self.dialect.apply_group(connection, entries)
-        except (DBAPIError, self.engine.dialect.loaded_dbapi.Error):
-            return [_Alone()] * len(entries)
+        with self._gate.held() if self._gate is not None else nullcontext():
+            hot = self._hot_connection()
+            driver: Any = hot.connection.driver_connection
+            try:
+                # On the driver's own connection: the pool and the events would cost as much as the commit.
+                driver.execute("BEGIN IMMEDIATE")
+                verdicts = self.dialect.apply_group(hot, entries)
+                driver.execute("COMMIT")
+                return verdicts
+            except BaseException as error:
+                # Whatever it was, a value that the driver does not take included: nobody else must find it open.
+                if driver.in_transaction:
+                    driver.execute("ROLLBACK")
+                if not isinstance(error, Exception):
+                    raise
+                return [_Alone()] * len(entries)
 
     def _hot_connection(self) -> Connection:
         """The one autocommit connection of the group's leader: no checkout, no BEGIN, no COMMIT on the wire."""
         with self._hot_lock:
             if self._hot is None:
-                hot = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                hot = self.engine.connect()
+                if not self.dialect.has_one_writer:
+                    hot = hot.execution_options(isolation_level="AUTOCOMMIT")
                 self.dialect.prepare_hot_connection(hot)
                 self._hot = hot
             return self._hot

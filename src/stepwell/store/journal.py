@@ -32,6 +32,8 @@ class HistoryRow:
     state: str
     outcome: str | None
     result: str | None
+    cursor: str | None
+    started_at: datetime | None
     scheduled_for: datetime | None
     finished_at: datetime | None
     details: str | None

@@ -34,6 +34,7 @@ _WAKE: Final = (
         (runs.c.lane, case((_IS_AWAITING, runs.c.queue), else_=runs.c.lane)),
         (runs.c.due_at, case((_IS_AWAITING, bindparam("at")), else_=runs.c.due_at)),
         (runs.c.wake_at, case((_IS_AWAITING, None), else_=runs.c.wake_at)),
+        (runs.c.changed_at, case((_IS_AWAITING, bindparam("at")), else_=runs.c.changed_at)),
         (runs.c.state, case((_IS_AWAITING, RunState.READY.value), else_=runs.c.state)),
     )
 )

@@ -61,7 +61,7 @@ def recover_expired(
     recovered = []
     for run in RUN.all(connection.execute(expired)):
         limit = _own_limit(run, max_recoveries)
-        has_failed = run.recoveries + 1 > limit
+        has_failed = run.recoveries + 1 > limit and run.stop_request is None
         change = _next(run, now, random, has_failed, limit)
         connection.execute(
             _TAKE_AWAY, {"run": run.id, "at": now, **{f"new_{name}": change[name] for name in change}}

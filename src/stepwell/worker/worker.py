@@ -30,6 +30,7 @@ from stepwell.worker.claimer import Claimed, Claimer
 from stepwell.worker.contact import Contact
 from stepwell.worker.heartbeat import Heartbeat
 from stepwell.worker.loop_thread import LoopThread
+from stepwell.worker.watchdog import Watchdog
 
 __all__ = ["Worker"]
 
@@ -38,6 +39,8 @@ _SLICE_SECONDS: Final = 5.0
 _SLICE_STEPS: Final = 100
 _LONGEST_BACKOFF: Final = 2.0
 _ASYNC_GRACE: Final = 2.0
+_LAST_TICK_SECONDS: Final = 1.0
+_LAST_ACT_SECONDS: Final = 1.0
 
 
 class Worker:
@@ -78,6 +81,7 @@ class Worker:
         self.grace = grace
         self._inbox: queue.SimpleQueue[Claimed | None] = queue.SimpleQueue()
         self._loop = LoopThread()
+        self._watchdog = Watchdog()
         self._contact = Contact(engine.lease.total_seconds() / 3)
         self._heartbeat = Heartbeat(engine, self._contact, self.name)
         self._claimer = Claimer(engine, self.queues, self.name, self._contact, poll.total_seconds())
@@ -97,6 +101,7 @@ class Worker:
             is_draining=lambda: self._is_draining,
             is_abandoned=lambda: self._is_abandoned,
             run_coroutine=self._loop.run,
+            run_limited=self._watchdog.run,
         )
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -142,7 +147,7 @@ class Worker:
             False if bodies are still running: their leases are renewed until they end.
         """
         limit = time.monotonic() + (self.grace if grace is None else grace).total_seconds()
-        self._drain()
+        self._drain(max(limit, time.monotonic() + _LAST_TICK_SECONDS))
         if not self._wait_until_idle(limit):
             self._loop.cancel_all()
             if not self._wait_until_idle(time.monotonic() + _ASYNC_GRACE):
@@ -156,9 +161,10 @@ class Worker:
 
         Bodies that outlast the grace period are given back as ``interrupted``, and the process ends.
         """
-        self.start()
+        # First of all: a signal that comes while the worker starts must not be lost, nor end it the hard way.
         restore = self._install_handlers()
         try:
+            self.start()
             while not self._signals:
                 time.sleep(0.2)
             self._stop_by_signal()
@@ -201,6 +207,9 @@ class Worker:
                 time.sleep(backoff)
                 backoff = min(backoff * 2, _LONGEST_BACKOFF)
                 continue
+            if self._is_draining:
+                self._give_back([each.lease for each in claimed])
+                return
             self._take_on(claimed)
             if idle:
                 self._rest(idle)
@@ -272,12 +281,15 @@ class Worker:
 
     # -- stopping -----------------------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
+    def _drain(self, limit: float) -> None:
         self._is_draining = True
         self._awake.set()
         self.engine.hub.forget(self._hear)
-        if self._claiming is not None and self._claiming is not threading.current_thread():
-            self._claiming.join(timeout=10)
+        # Its last tick may have to wait for the database: on SQLite, for a body that holds the write lock.
+        while self._claiming is not None and self._claiming.is_alive():
+            if time.monotonic() >= limit or self._signals > 1:
+                break
+            self._claiming.join(timeout=0.05)
         for _ in self._pool:
             self._inbox.put(None)
 
@@ -309,6 +321,7 @@ class Worker:
         if self._listener is not None:
             self._listener.stop()
         self._loop.close()
+        self._watchdog.close()
         for thread in self._pool:
             thread.join(timeout=1)
         _log.info("worker stopped", extra={"action": "worker.stop", "worker": self.name})
@@ -336,9 +349,14 @@ class Worker:
             self._end_process(code=0 if self._signals <= 1 else 1)
 
     def _end_process(self, code: int) -> NoReturn:
-        """The last act: give back what is still running, then end without waiting for it."""
+        """The last act: give back what is still running, then end without waiting for it.
+
+        On SQLite a body that holds the write lock keeps even that waiting; its lease runs out then.
+        """
         self._is_abandoned = True
-        self._give_back(self.engine.leases.held())
+        giving = threading.Thread(target=self._give_back, args=(self.engine.leases.held(),), daemon=True)
+        giving.start()
+        giving.join(timeout=_LAST_ACT_SECONDS)
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

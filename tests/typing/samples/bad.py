@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
+from stepwell.definition.resumable import resumable_step
 from stepwell.definition.steps import step
+from stepwell.definition.waits import Poll, Signal
 from stepwell.definition.workflow import Workflow
 from stepwell.policies import Backoff, Retry
 
@@ -33,9 +36,33 @@ class Onboarding(Workflow[User]):
     @step(after=5)  # E: call-overload
     def follow(self) -> None: ...
 
+    @step(awaits=5)  # E: call-overload
+    def listen(self) -> None: ...
+
+    @step(max_iterations=5)  # E: call-overload
+    def work(self) -> None: ...
+
+    @resumable_step(max_runtime=60)  # E: call-overload
+    def hurry_on(self) -> None: ...
+
+    @resumable_step(checkpoint_evry=5)  # E: call-overload
+    def stumble_on(self) -> None: ...
+
+    @resumable_step
+    def count(self, upto: int = 3) -> Iterator[int]:
+        yield upto
+        self.cursor.set()  # E: call-arg
+        self.cursor.value = 5  # E: misc
+        self.cursor.batches([1], 100)  # E: call-overload
+
+    def before_step(self) -> None: ...  # E: override
+
+    def on_pause(self, reason: int) -> None: ...  # E: override
+
 
 class Report(Workflow):
     version = "2"  # E: assignment
+    deadline = 30  # E: assignment
     on_conflict = "ignore"  # E: assignment
     policies = Retry()  # E: assignment
 
@@ -50,6 +77,12 @@ onboarding.greet(5)  # E: arg-type
 onboarding.greet(salutation="Hi")  # E: call-arg
 length: int = onboarding.greet()  # E: assignment
 text: str = onboarding.fetch()  # E: assignment
+items: list[int] = onboarding.count()  # E: assignment
+onboarding.count("5")  # E: arg-type
+Signal()  # E: call-arg
+Signal("review", 3)  # E: arg-type
+Poll("is_paid")  # E: call-arg
+Poll("is_paid", every=5)  # E: arg-type
 Onboarding.greet("Hello")  # E: arg-type
 Onboarding(Company())  # E: arg-type
 Onboarding.start(Company())  # E: arg-type

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar, assert_type
 
 from stepwell import Run
+from stepwell.definition.cursor import Cursor
 from stepwell.definition.launching import Launcher
 from stepwell.definition.plan import Plan
+from stepwell.definition.resumable import resumable_step
 from stepwell.definition.starting import Call
 from stepwell.definition.steps import BoundStep, Step, cancel_if, removed_step, step
+from stepwell.definition.waits import Poll, Signal
 from stepwell.definition.workflow import Workflow
 from stepwell.policies import Cancel, Pause, Retry, Skip, handles
 
@@ -86,6 +90,74 @@ class Order(Workflow):
         self.finish({"early": True})
 
 
+class Import(Workflow[User]):
+    deadline = timedelta(days=3)
+    deadline_includes_waits = False
+
+    def is_paid(self) -> bool:
+        return True
+
+    def before_step(self, step: str) -> None:
+        self.logger.info(step)
+
+    @contextmanager
+    def around_step(self, step: str) -> Iterator[None]:
+        yield
+
+    def on_finish(self, result: str) -> None:
+        super().on_finish(result)
+
+    def on_fail(self, error: BaseException) -> None: ...
+
+    @step(awaits=Signal("review", timeout=timedelta(days=3), default="expired"), wait=timedelta(hours=1))
+    def review(self, verdict: str) -> str:
+        return verdict
+
+    @step(awaits="go", gate=None)
+    async def go(self) -> None: ...
+
+    @step(gate="is_paid", wait_until=datetime(2030, 1, 1, tzinfo=UTC))
+    def ship(self) -> None: ...
+
+    @step(wait_until=Poll(lambda self: self.is_paid(), every=timedelta(minutes=5), default=None))
+    def close(self) -> None: ...
+
+    @resumable_step
+    def count(self) -> int:
+        assert_type(self.cursor, Cursor)
+        for item in self.cursor.iterate(["a", "b"]):
+            assert_type(item, str)
+        for batch in self.cursor.batches([1, 2], size=100):
+            assert_type(batch, Sequence[int])
+        self.cursor.set(self.cursor.value or 0)
+        self.cursor.advance(2)
+        self.cursor.checkpoint()
+        return 5
+
+    @resumable_step(
+        max_iterations=1_000, max_runtime=timedelta(minutes=5), checkpoint_every=100, queue="slow"
+    )
+    def rows(self, upto: int = 3) -> Generator[int, None, str]:
+        yield from range(upto)
+        return "done"
+
+    @resumable_step
+    def lines(self) -> Iterator[int]:
+        yield 1
+
+    @resumable_step()
+    async def fetch(self) -> bytes:
+        return b""
+
+    @resumable_step
+    async def pages(self) -> AsyncIterator[int]:
+        yield 1
+
+    @resumable_step(max_iterations=None, awaits="later")
+    def skip_ahead(self, payload: object) -> int:
+        self.cursor.skip_to(5, wait=timedelta(minutes=1))
+
+
 class Special(Order):
     @step
     def ship(self, item: str, size: int = 1) -> str:
@@ -115,6 +187,16 @@ class Later:
 
 
 user = User()
+importing = Import(user)
+assert_type(importing.review("yes"), str)
+assert_type(importing.go(), None)
+assert_type(importing.count(), int)
+assert_type(importing.rows(upto=5), str)
+assert_type(importing.lines(), None)
+assert_type(importing.fetch(), bytes)
+assert_type(importing.pages(), None)
+assert_type(Import.rows(importing, 5), str)
+assert_type(Import.lines, Step[Import, [], None])
 onboarding = Onboarding(user, campaign="May")
 assert_type(onboarding.hero, User)
 assert_type(onboarding.send_welcome(), str)

@@ -114,7 +114,16 @@ class TestInARun:
     def test_what_a_step_asks_comes_from_the_runtime(self, runtime: mock.Mock) -> None:
         """Hero, context, session and the rest belong to the activation."""
         payment = driven(Payment(), runtime)
-        for name in ("hero", "context", "session", "run_id", "idempotency_key", "logger", "stop_requested"):
+        for name in (
+            "hero",
+            "context",
+            "session",
+            "cursor",
+            "run_id",
+            "idempotency_key",
+            "logger",
+            "stop_requested",
+        ):
             assert getattr(payment, name) is getattr(runtime, name)
 
     def test_verbs_go_to_the_runtime(self, runtime: mock.Mock) -> None:
@@ -197,7 +206,7 @@ class TestOutsideARun:
         with pytest.raises(TypeError):
             Payment(amount=3).args["amount"] = 4  # type: ignore[index]
 
-    @pytest.mark.parametrize("name", ["session", "run_id", "idempotency_key"])
+    @pytest.mark.parametrize("name", ["session", "cursor", "run_id", "idempotency_key"])
     def test_some_things_exist_in_a_run_only(self, name: str) -> None:
         """Rather than answering something made up."""
         with pytest.raises(RunError, match=f"^{name} exists only while a run is driven"):

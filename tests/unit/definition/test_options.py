@@ -169,7 +169,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"wait_until": timedelta(days=1)},
-        "wait_until must be an aware datetime, a method's name or a function of the workflow; "
+        "wait_until must be an aware datetime, a Poll, a method's name or a function of the workflow; "
         "got datetime.timedelta(days=1)",
     ),
     ({"wait_until": "noon"}, "wait_until='noon' names no method of the class"),
@@ -225,9 +225,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"on_error": Skip()},
-        "there is no option 'on_error'. The options are name, wait, wait_until, skip_if, on_exception, "
-        "key_by, "
-        "timeout, queue, priority, isolated, before, after",
+        "there is no option 'on_error'. The options are name, wait, wait_until, awaits, gate, skip_if, "
+        "on_exception, key_by, timeout, queue, priority, isolated, before, after",
     ),
     (
         {"wait_untill": NOON},
@@ -311,7 +310,8 @@ class TestFunctions:
 
         for function in (each, each_later):
             assert refusal(lambda: spec(function)) == (  # noqa: B023 - called at once
-                "Tried.probe: this step is a generator function: its body would not run when it is called"
+                "Tried.probe: this step is a generator function: its body would not run when it is called. "
+                "With @resumable_step each yield is a checkpoint"
             )
 
     @pytest.mark.parametrize("kind", [staticmethod, classmethod, property])

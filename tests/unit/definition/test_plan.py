@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stepwell.definition.plan import MethodCall, Plan, StepKind, StepSpec
+from stepwell.definition.waits import Poll, Signal
 from stepwell.policies import Retry, Skip
 
 
@@ -71,6 +72,13 @@ def test_an_empty_plan_has_nothing_to_run() -> None:
         Plan("W", (alive("a"), alive("b"))),
         Plan("W", (alive("a", wait=timedelta(days=1)),)),
         Plan("W", (alive("a", wait_until=datetime(2030, 1, 1, tzinfo=UTC)),)),
+        Plan("W", (alive("a", poll=Poll(work, timedelta(1))),)),
+        Plan("W", (alive("a", awaits=Signal("review")),)),
+        Plan("W", (alive("a", gate=work),)),
+        Plan("W", (alive("a", kind=StepKind.RESUMABLE),)),
+        Plan("W", (alive("a", max_iterations=5),)),
+        Plan("W", (alive("a", max_runtime=timedelta(1)),)),
+        Plan("W", (alive("a", checkpoint_every=5),)),
         Plan("W", (alive("a", skip_if=MethodCall("toured")),)),
         Plan("W", (alive("a", skip_if=other),)),
         Plan("W", (alive("a", on_exception=(Retry(),)),)),
@@ -89,9 +97,39 @@ def test_the_fingerprint_tells_plans_apart(changed: Plan) -> None:
     assert original.fingerprint == Plan("W", (alive("a"),)).fingerprint
 
 
+@pytest.mark.parametrize(
+    "waits",
+    [
+        [{"awaits": Signal("a")}, {"awaits": Signal("b")}, {"awaits": Signal("a", timedelta(1))}],
+        [{"awaits": Signal("a", timedelta(1))}]
+        + [{"awaits": Signal("a", timedelta(1), x)} for x in (None, "", 0)],
+        [
+            {"poll": Poll(work, timedelta(1))},
+            {"poll": Poll(other, timedelta(1))},
+            {"poll": Poll(work, timedelta(2))},
+        ],
+        [{"poll": Poll(work, timedelta(1), x)} for x in (None, timedelta(1), timedelta(2))],
+        [{"gate": work}, {"gate": other}, {"gate": MethodCall("work")}],
+    ],
+)
+def test_the_fingerprint_tells_waits_apart(waits: list[dict[str, Any]]) -> None:
+    """Each value in them counts."""
+    assert len({Plan("W", (alive("a", **each),)).fingerprint for each in waits}) == len(waits)
+
+
+def test_a_default_with_an_address_is_known_by_its_class() -> None:
+    """Its own text would be another one in every process."""
+    prints = {
+        Plan("W", (alive("a", awaits=Signal("a", timedelta(1), object())),)).fingerprint for _ in range(2)
+    }
+    assert len(prints) == 1
+
+
 CLASS = """
 from datetime import timedelta
+from stepwell.definition.resumable import resumable_step
 from stepwell.definition.steps import cancel_if, step
+from stepwell.definition.waits import Poll, Signal
 from stepwell.definition.workflow import Workflow
 from stepwell.policies import Retry, handles
 
@@ -99,13 +137,19 @@ class Onboarding(Workflow):
     policies = [Retry(OSError, KeyError, "smtplib.SMTPException")]
 
     @handles(ValueError)
-    def look(self, error): ...
+    def refuse(self, error): ...
 
     @cancel_if
     def gone(self): ...
 
     @step(skip_if=lambda self: True, wait_until="gone", key_by=len, timeout=timedelta(seconds=5))
     def greet(self): ...
+
+    @step(awaits=Signal("go", timedelta(days=1), default=object()))
+    def look(self, order): ...
+
+    @resumable_step(wait_until=Poll(lambda self: True, timedelta(days=1)), max_iterations=5)
+    def follow(self): ...
 
 print(Onboarding.plan.fingerprint)
 """

@@ -11,6 +11,7 @@ import pytest
 
 from stepwell.definition.metaclass import WorkflowMeta
 from stepwell.definition.steps import step
+from stepwell.definition.waits import Poll, Signal
 from stepwell.definition.workflow import Workflow
 from tests.unit.definition.sample import names, refusal
 
@@ -45,6 +46,10 @@ def test_run_makes_a_class_procedural() -> None:
     [
         ("wait", timedelta(days=1)),
         ("wait_until", datetime(2030, 1, 1, tzinfo=UTC)),
+        ("wait_until", Poll("is_paid", timedelta(minutes=1))),
+        ("awaits", "review"),
+        ("awaits", Signal("review")),
+        ("gate", "is_paid"),
         ("before", "other"),
         ("after", "other"),
     ],

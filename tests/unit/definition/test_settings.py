@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from abc import ABC
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -42,6 +43,13 @@ class TestSettings:
 
         assert (Invoice.plan.workflow, Reminder.plan.workflow) == ("billing", "Reminder")
         assert Reminder.workflow_name == "Reminder"
+
+    def test_a_deadline_is_a_duration_or_none(self) -> None:
+        """By default a run may take as long as it likes; a subclass may lift what its base set."""
+        limited = made(deadline=timedelta(days=3), deadline_includes_waits=False)
+        assert (Workflow.deadline, Workflow.deadline_includes_waits) == (None, True)
+        assert (limited.deadline, limited.deadline_includes_waits) == (timedelta(days=3), False)
+        assert made(limited, deadline=None).deadline is None
 
     def test_other_settings_are_inherited(self) -> None:
         """A base class may speak for a whole family."""
@@ -104,6 +112,13 @@ class TestSettings:
             ("on_conflict", "ignore", "on_conflict must be one of 'reject', 'skip', 'replace'; got 'ignore'"),
             ("hero_optional", 1, "hero_optional must be True or False; got 1"),
             ("max_recoveries", -1, "max_recoveries must be 0 or more; got -1"),
+            ("deadline", 30, "deadline must be a timedelta, such as timedelta(days=2); got 30"),
+            ("deadline", timedelta(), "deadline must be more than zero; got 0:00:00"),
+            (
+                "deadline_includes_waits",
+                None,
+                "deadline_includes_waits must be True or False; got None",
+            ),
         ],
     )
     def test_a_bad_setting_is_refused(self, name: str, value: Any, text: str) -> None:
@@ -149,6 +164,8 @@ class TestMistakenNames:
             ("policy", [Skip()], "policy is no setting of a workflow: did you mean policies?"),
             ("policy", Skip(), "policy is no setting of a workflow: did you mean policies?"),
             ("unique_fr", "run", "unique_fr is no setting of a workflow: did you mean unique_for?"),
+            ("run_timeout", 5, "run_timeout is no setting of a workflow: write deadline."),
+            ("dedline", timedelta(1), "dedline is no setting of a workflow: did you mean deadline?"),
         ],
     )
     def test_near_misses_are_answered(self, name: str, value: Any, text: str) -> None:
@@ -157,7 +174,14 @@ class TestMistakenNames:
 
     @pytest.mark.parametrize(
         ("name", "value"),
-        [("queues", ["a", "b"]), ("name", "x"), ("_quue", "mail"), ("versions", {"a": 1}), ("attempts", 3)],
+        [
+            ("queues", ["a", "b"]),
+            ("name", "x"),
+            ("_quue", "mail"),
+            ("versions", {"a": 1}),
+            ("attempts", 3),
+            ("headline", None),
+        ],
     )
     def test_values_of_ones_own_are_fine(self, name: str, value: Any) -> None:
         """Only a value that would do for the setting is taken for it."""
@@ -168,7 +192,16 @@ class TestReservedNames:
     def test_they_come_from_workflow_itself(self) -> None:
         """Every verb and attribute is protected, and no setting is."""
         reserved = reserved_names(vars(Workflow)[BODY])
-        assert {"pause", "session", "start", "hero", "context", "with_options", "_runtime"} <= reserved
+        assert {
+            "pause",
+            "session",
+            "start",
+            "hero",
+            "context",
+            "cursor",
+            "with_options",
+            "_runtime",
+        } <= reserved
         assert not reserved & set(SETTINGS)
 
     @pytest.mark.parametrize("name", sorted(reserved_names(vars(Workflow)[BODY])))

@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 from stepwell import ManualClock, Workflow
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.errors import HeroGone, RecordGone
-from stepwell.execution.journal import RunFacts, TransientConflict
+from stepwell.execution.journal import RunFacts, TransientConflict, WritesRefused
 from stepwell.execution.linear import LinearDriver
 from stepwell.execution.outcome import Activated
 from stepwell.execution.recorder import RESULT_LIMIT, Recorder
@@ -128,6 +128,9 @@ class MemoryJournal:
         if scope is not None and run.conflicts > 0:
             run.conflicts -= 1
             raise TransientConflict from RuntimeError("deadlock detected")
+        if scope is not None and run.refuses_commit is not None:
+            error, run.refuses_commit = run.refuses_commit, None
+            raise WritesRefused(error)
         if settlement is not None and settlement.seen_wakeups not in (None, run.wakeups):
             return Verdict(False, run.wakeups, run.stop_request)
         for row in executions:
@@ -187,6 +190,7 @@ class MemoryRun:
         at_boundary: Called with "before" and "after" around each durable write: the place for what comes from
             outside, and for crashes.
         conflicts: How often the database undoes the transaction of a step that has a scope.
+        refuses_commit: What the database says, once, to a commit of a step's writes.
     """
 
     workflow: type[Workflow[Any]]
@@ -212,6 +216,7 @@ class MemoryRun:
 
     at_boundary: Callable[[str], None] = lambda moment: None
     conflicts: int = 0
+    refuses_commit: Exception | None = None
     should_yield: Callable[[], bool] = lambda: False
     is_draining: bool = False
     shown: Execution | None = None

@@ -23,6 +23,13 @@ class Parcel:
     weight: int
 
 
+@dataclass
+class Box:
+    """An argument that can be changed in place."""
+
+    contents: list[str]
+
+
 def test_steps_run_in_their_order_in_one_activation() -> None:
     """Steps that are due at once follow one another in one activation, and then the run is completed."""
     seen = []
@@ -144,14 +151,17 @@ def test_what_a_step_does_to_the_arguments_is_not_seen_by_the_next() -> None:
         def pack(self) -> None:
             self.args["items"].append("extra")
             self.args["address"]["city"] = "Ulm"
+            self.args["tags"].add("urgent")
+            self.args["box"].contents.append("extra")
 
         @step
         def ship(self) -> None:
             found.append(dict(self.args))
 
-    MemoryRun(Order, args={"items": ["lamp"], "address": {}, "n": 1}).drive()
+    args = {"items": ["lamp"], "address": {}, "tags": {"new"}, "box": Box(["lamp"])}
+    MemoryRun(Order, args=args).drive()
 
-    assert found == [{"items": ["lamp"], "address": {}, "n": 1}]
+    assert found == [{"items": ["lamp"], "address": {}, "tags": {"new"}, "box": Box(["lamp"])}]
 
 
 def test_arguments_are_read_only() -> None:

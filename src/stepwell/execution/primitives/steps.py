@@ -1,33 +1,32 @@
-"""Running one step: its conditions, its body, and what follows from how the body ended.
+"""Running one step: its conditions, its body, and what it asked for.
 
-Written once for both drivers. An attempt ends in exactly one durable write, which also commits what the body wrote
-through its session, or undoes it.
+Written once for both drivers. An attempt ends in exactly one durable write, which also commits what the body
+wrote through its session, or undoes it.
 """
 
 from __future__ import annotations
 
 import inspect
-import random
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
-from stepwell.errors import HeroGone, RunError, StepTimedOut, Unstorable
-from stepwell.execution.attempts import (
-    attempts_so_far,
-    latest_scheduled,
-    policy_details,
-    retries_by_label,
-)
-from stepwell.execution.errors import describe
-from stepwell.execution.journal import Scope, TransientConflict
+from stepwell.errors import RunError, Unstorable
+from stepwell.execution.attempts import attempts_so_far, latest_scheduled
+from stepwell.execution.journal import Fact, Scope, TransientConflict, WritesRefused
 from stepwell.execution.outcome import Activated
+from stepwell.execution.primitives.attempt import Attempt
+from stepwell.execution.primitives.bodies import Bodies
+from stepwell.execution.primitives.failures import Failures
+from stepwell.execution.primitives.waiting import WaitFailed
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.suspension import (
     CancelRequested,
+    ContinueRequested,
     FinishRequested,
     Interrupted,
     LeaseLost,
@@ -37,42 +36,12 @@ from stepwell.execution.suspension import (
     Suspension,
     find_suspension,
 )
-from stepwell.policies import Decision, Policy, Verb, decide
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["StepRunner"]
 
+_log: Final = logging.getLogger(__name__)
 _MOST_CONFLICTS: Final = 10
-_MOST_SELF_RETRIES: Final = 100
-_SELF: Final = "self.retry"
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """An attempt under way."""
-
-    spec: StepSpec
-    next_step: str | None
-    scope: Scope
-    position: int
-    number: int
-    scheduled_for: datetime | None
-    started_at: datetime
-
-    def row(self, state: ExecutionState, outcome: Outcome | None, at: datetime | None, **more: Any) -> Execution:
-        """The journal row with which it ends."""
-        return Execution(
-            position=self.position,
-            name=self.spec.name,
-            kind=Kind.STEP,
-            state=state,
-            outcome=outcome,
-            attempt=self.number,
-            scheduled_for=self.scheduled_for,
-            started_at=self.started_at,
-            finished_at=at,
-            **more,
-        )
 
 
 class StepRunner:
@@ -88,12 +57,15 @@ class StepRunner:
         self._runtime = runtime
         self._journal = recorder.journal
         self._plan = recorder.run.plan
+        self._failures = Failures(recorder, runtime)
+        self._bodies = Bodies(recorder, runtime)
 
-    def run(self, spec: StepSpec, next_step: str | None) -> Activated | None:
-        """Run one attempt of a step that is due.
+    def run(self, spec: StepSpec, next_step: str | None, payload: Any = None) -> Activated | None:
+        """Run one attempt of a step that is due, with the payload of the signal that it awaited.
 
         Returns:
-            None when the run goes on at once (``recorder.current_step`` says where); else how the activation ended.
+            None when the run goes on at once (``recorder.current_step`` says where); else how the activation
+            ended.
 
         Raises:
             LeaseLost: Nothing was written.
@@ -102,34 +74,35 @@ class StepRunner:
         while True:
             scope = self._journal.open_scope()
             attempt = self._begin(spec, next_step, scope)
+            attempt.payload = payload
             try:
                 return self._attempt(attempt)
             except TransientConflict as conflict:
                 # The database undid the step's transaction for its own reasons: no policy hears of it.
-                self._recorder.context.roll_back()
+                self._failures.undo(attempt)
                 conflicts += 1
                 if conflicts > _MOST_CONFLICTS:
-                    return self._fail(attempt, conflict.__cause__ or conflict, None)
+                    return self._failures.fail(attempt, conflict.__cause__ or conflict)
             finally:
                 scope.close()
 
-    def failed_before(self, spec: StepSpec, next_step: str | None, error: BaseException) -> Activated | None:
-        """The author's code raised before the body could start: it said a verb, or the step's policies decide."""
+    def failed_before(self, spec: StepSpec, next_step: str | None, failure: WaitFailed) -> Activated | None:
+        """A wait ran out, or the author's code raised before the body: the policies decide, or the verb it said."""
         scope = self._journal.open_scope()
         try:
             attempt = self._begin(spec, next_step, scope)
+            if failure.row is not None:
+                attempt.closing = (failure.row,)
+                attempt.position = max(attempt.position, failure.row.position + 1)
             with self._runtime.attempting(spec, scope) as workflow:
-                suspension = find_suspension(error)
-                if suspension is not None:
-                    return self._suspended(attempt, suspension)
-                return self._failed(attempt, workflow, error)
+                return self._broken_off(attempt, workflow, failure.error)
         finally:
             scope.close()
 
-    def _begin(self, spec: StepSpec, next_step: str | None, scope: Scope) -> _Attempt:
+    def _begin(self, spec: StepSpec, next_step: str | None, scope: Scope) -> Attempt:
         recorder = self._recorder
         announced = latest_scheduled(recorder.facts, spec.name) if recorder.facts else None
-        return _Attempt(
+        return Attempt(
             spec,
             next_step,
             scope,
@@ -137,34 +110,44 @@ class StepRunner:
             number=1 + attempts_so_far(recorder.facts, spec.name) if recorder.facts else 1,
             scheduled_for=announced.scheduled_for if announced else None,
             started_at=recorder.now(),
+            cursor=_latest_cursor(recorder.facts, spec.name) if spec.is_resumable else None,
+            continues_from=getattr(announced, "continues_from", None) if announced else None,
         )
 
-    def _attempt(self, attempt: _Attempt) -> Activated | None:
+    def _attempt(self, attempt: Attempt) -> Activated | None:
         with self._runtime.attempting(attempt.spec, attempt.scope) as workflow:
             try:
-                verdict = self._conditions(attempt, workflow)
-                if verdict is not None:
-                    raise verdict
-                value = self._body(attempt, workflow)
-                text = self._encode(attempt.spec, value)
-                self._recorder.context.changes()  # raises if something deep inside cannot be stored
-                attempt.scope.flush()  # raises if the database refuses a pending change
-            except (LeaseLost, TransientConflict):
-                raise
-            except Interrupted:
-                self._recorder.context.roll_back()
-                return self._recorder.hand_back(reason=Reason.INTERRUPTED)
-            except BaseException as error:
-                suspension = find_suspension(error)
-                if suspension is not None:
-                    return self._suspended(attempt, suspension)
-                return self._failed(attempt, workflow, error)
-        self._succeeded(attempt, text)
+                return self._run_through(attempt, workflow)
+            except WritesRefused as refused:
+                return self._failures.follow(attempt, workflow, refused.error)
+
+    def _run_through(self, attempt: Attempt, workflow: Any) -> Activated | None:
+        try:
+            verdict = self._conditions(attempt, workflow)
+            if verdict is not None:
+                raise verdict
+            value = self._body(attempt, workflow)
+            text = self._encode(attempt.spec, value)
+            self._check_writes(attempt)
+        except (LeaseLost, TransientConflict):
+            raise
+        except Interrupted:
+            self._failures.undo(attempt)
+            return self._recorder.hand_back(reason=Reason.INTERRUPTED)
+        except BaseException as error:
+            return self._broken_off(attempt, workflow, self._runtime.asked or error)
+        row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, self._recorder.now(), result=text)
+        self._advance(attempt, row)
         return None
 
-    # -- before and during --------------------------------------------------------------------------------------
+    def _check_writes(self, attempt: Attempt) -> None:
+        """Raise, as an error of the body, if what it left to be stored cannot be."""
+        self._recorder.context.changes()
+        attempt.scope.flush()
 
-    def _conditions(self, attempt: _Attempt, workflow: Any) -> Suspension | None:
+    # -- before and during -------------------------------------------------------------------------
+
+    def _conditions(self, attempt: Attempt, workflow: Any) -> Suspension | None:
         """What ``@cancel_if`` and ``skip_if`` say; an error there is an error of this step."""
         for condition in self._plan.cancel_conditions:
             if condition.function(workflow):
@@ -178,16 +161,24 @@ class StepRunner:
             )
         return SkipRequested() if skips else None
 
-    def _body(self, attempt: _Attempt, workflow: Any) -> Any:
+    def _body(self, attempt: Attempt, workflow: Any) -> Any:
         self._journal.ensure_lease()
         self._journal.body_starts(attempt.row(ExecutionState.IN_PROGRESS, None, None))
         try:
-            value = attempt.spec.function(workflow)
-            if attempt.spec.is_async:
-                value = self._journal.run_coroutine(value, attempt.spec.timeout)
-            return value
+            value = self._bodies.run(attempt, workflow)
         finally:
             self._journal.body_ends()
+        if self._runtime.asked is not None:
+            self._warn_of_swallowing(attempt.spec)
+            raise self._runtime.asked
+        return value
+
+    def _warn_of_swallowing(self, spec: StepSpec) -> None:
+        facts = {"run_id": str(self._recorder.run.id), "workflow": self._plan.workflow, "step": spec.name}
+        _log.warning(
+            "a verb was swallowed by a bare except; it stands all the same",
+            extra={"action": "step.swallowed", **facts},
+        )
 
     def _encode(self, spec: StepSpec, value: Any) -> str:
         if value is None:
@@ -195,186 +186,82 @@ class StepRunner:
         if inspect.iscoroutine(value) or inspect.isgenerator(value):
             value.close()
             raise Unstorable(
-                f"step {spec.name!r} returned a {type(value).__name__}, which cannot be stored: it was never run. "
-                "Await or exhaust it in the step."
+                f"step {spec.name!r} returned a {type(value).__name__}, which cannot be stored: it was never "
+                "run. Await or exhaust it in the step."
             )
         return self._recorder.codec.dumps(
             value, what=f"result of step {spec.name!r}", limit=self._recorder.result_limit
         )
 
-    # -- how it ended -------------------------------------------------------------------------------------------
+    # -- how it ended ---------------------------------------------------------------------------------
 
-    def _succeeded(self, attempt: _Attempt, text: str) -> None:
-        row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, self._recorder.now(), result=text)
-        self._advance(attempt, row)
-
-    def _advance(self, attempt: _Attempt, row: Execution) -> None:
+    def _advance(self, attempt: Attempt, row: Execution) -> None:
         self._recorder.record(row, next_step=attempt.next_step, scope=attempt.scope)
         self._recorder.steps_done += 1
 
-    def _suspended(self, attempt: _Attempt, request: Suspension) -> Activated | None:
-        """The body asked for something: what it wrote is kept, except where it is to run again."""
-        now = self._recorder.now()
+    def _broken_off(self, attempt: Attempt, workflow: Any, error: BaseException) -> Activated | None:
+        request = find_suspension(error)
+        match request:
+            case None:
+                return self._failures.follow(attempt, workflow, error)
+            case RetryRequested(wait=wait, rewind=rewind):
+                return self._failures.retry_itself(attempt, wait, rewind=rewind)
+            case PauseRequested(reason=reason, done=False):
+                self._failures.undo(attempt)
+                row = attempt.row(ExecutionState.CANCELED, Outcome.PAUSED, self._recorder.now())
+                settlement = Settlement(RunState.PAUSED, reason=reason)
+                return self._recorder.stop(settlement, row, next_step=attempt.spec.name)
         try:
-            self._recorder.context.changes()
-        except Unstorable as error:
-            return self._fail(attempt, error, None)
+            self._check_writes(attempt)
+        except TransientConflict:
+            raise
+        except Exception as refusal:
+            return self._failures.follow(attempt, workflow, refusal)
+        return self._concluded(attempt, request)
+
+    def _concluded(self, attempt: Attempt, request: Suspension) -> Activated | None:
+        """The body said that it is over, one way or another: what it wrote is kept."""
+        recorder = self._recorder
+        now = recorder.now()
         match request:
             case SkipRequested():
                 self._advance(attempt, attempt.row(ExecutionState.SKIPPED, Outcome.SKIPPED, now))
                 return None
             case CancelRequested(reason=reason):
                 row = attempt.row(ExecutionState.CANCELED, Outcome.CANCELED, now)
-                return self._recorder.end(
-                    Settlement(RunState.CANCELED, reason=reason), row, scope=attempt.scope
-                )
+                return recorder.end(Settlement(RunState.CANCELED, reason=reason), row, scope=attempt.scope)
             case FinishRequested(result=result):
-                return self._finish(attempt, result, attempt.scope)
-            case PauseRequested(reason=reason, done=True):
-                self._succeeded(attempt, "null")
-                return self._recorder.end(Settlement(RunState.PAUSED, reason=reason))
+                return self._failures.finish(attempt, result)
+            case ContinueRequested(wait=wait):
+                self._continue(attempt, wait)
+                return None
             case PauseRequested(reason=reason):
-                row = attempt.row(ExecutionState.CANCELED, Outcome.PAUSED, now)
-                return self._recorder.end(
-                    Settlement(RunState.PAUSED, reason=reason), row, keeps_context=False
-                )
-            case RetryRequested(wait=wait):
-                return self._retry_itself(attempt, wait)
+                row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, now, result="null")
+                settlement = Settlement(RunState.PAUSED, reason=reason)
+                return recorder.stop(settlement, row, next_step=attempt.next_step, scope=attempt.scope)
         raise RunError(f"{type(request).__name__} has no meaning in step {attempt.spec.name!r}")
 
-    def _finish(self, attempt: _Attempt, result: object, scope: Scope | None) -> Activated | None:
-        try:
-            text = self._recorder.codec.dumps(
-                result, what=f"result of finish() in step {attempt.spec.name!r}", limit=self._recorder.result_limit
-            )
-        except Unstorable as error:
-            return self._fail(attempt, error, None)
-        row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, self._recorder.now(), result="null")
-        return self._recorder.end(Settlement(RunState.COMPLETED, result=text), row, scope=scope)
-
-    def _retry_itself(self, attempt: _Attempt, wait: timedelta) -> Activated | None:
-        asked = retries_by_label(self._recorder.facts, attempt.spec.name)[_SELF]
-        if asked + 1 >= _MOST_SELF_RETRIES:
-            error = RunError(f"step {attempt.spec.name!r} asked to be retried {asked + 1} times in a row")
-            return self._fail(attempt, error, None)
-        return self._retry(attempt, None, Decision(Verb.RETRY, _SELF, wait))
-
-    # -- errors -------------------------------------------------------------------------------------------------
-
-    def _failed(self, attempt: _Attempt, workflow: Any, error: BaseException) -> Activated | None:
-        if isinstance(error, HeroGone):
-            return self._fail(attempt, error, None, state_reason=Reason.HERO_GONE)
-        if isinstance(error, Unstorable):
-            return self._fail(attempt, error, None)
-        asked: list[Policy] = []
-        while True:
-            decision = decide(
-                error,
-                step=attempt.spec.on_exception,
-                workflow=self._plan.policies,
-                counts=retries_by_label(self._recorder.facts, attempt.spec.name),
-                random=random.random,
-                passed=asked,
-            )
-            if decision.verb is not Verb.HANDLE or decision.handler is None or decision.policy is None:
-                return self._follow(attempt, error, decision)
-            try:
-                decision.handler(workflow, error)
-            except BaseException as raised:
-                suspension = find_suspension(raised)
-                if suspension is None:
-                    return self._fail(attempt, raised, None)
-                return self._handled(attempt, error, suspension)
-            asked.append(decision.policy)
-
-    def _handled(self, attempt: _Attempt, error: BaseException, request: Suspension) -> Activated | None:
-        """A handler chose a verb: the body failed, so that what it wrote is undone whatever the verb."""
-        match request:
-            case SkipRequested():
-                return self._follow(attempt, error, Decision(Verb.SKIP))
-            case CancelRequested(reason=reason):
-                return self._follow(attempt, error, Decision(Verb.CANCEL, reason=reason))
-            case PauseRequested(reason=reason):
-                return self._follow(attempt, error, Decision(Verb.PAUSE, reason=reason))
-            case RetryRequested(wait=wait):
-                return self._follow(attempt, error, Decision(Verb.RETRY, _SELF, wait))
-            case FinishRequested(result=result):
-                self._recorder.context.roll_back()
-                return self._finish(attempt, result, None)
-        raise RunError(f"{type(request).__name__} has no meaning in a handler")
-
-    def _follow(self, attempt: _Attempt, error: BaseException, decision: Decision) -> Activated | None:
-        match decision.verb:
-            case Verb.RETRY:
-                return self._retry(attempt, error, decision)
-            case Verb.SKIP:
-                row = self._failure_row(attempt, error, ExecutionState.SKIPPED, Outcome.SKIPPED)
-                self._recorder.record(row, next_step=attempt.next_step, keeps_context=False)
-                return None
-            case Verb.PAUSE:
-                return self._stop(attempt, error, RunState.PAUSED, Outcome.PAUSED, decision.reason)
-            case Verb.CANCEL:
-                return self._stop(attempt, error, RunState.CANCELED, Outcome.CANCELED, decision.reason)
-            case _:
-                return self._fail(attempt, error, decision.reason)
-
-    def _retry(self, attempt: _Attempt, error: BaseException | None, decision: Decision) -> Activated | None:
-        outcome = Outcome.TIMED_OUT if isinstance(error, StepTimedOut) else Outcome.RETRIED
-        row = self._failure_row(
-            attempt, error, ExecutionState.FAILED, outcome, details=policy_details(decision.label)
-        )
+    def _continue(self, attempt: Attempt, wait: timedelta) -> None:
+        """A resumable step stops at its cursor: its execution ends, and another one is announced to go on from there."""
         recorder = self._recorder
-        if decision.wait <= timedelta():
-            recorder.record(row, next_step=attempt.spec.name, keeps_context=False)
-            return None
-        recorder.context.roll_back()
-        due = recorder.now() + decision.wait
-        again = Execution(
+        now = recorder.now()
+        row = attempt.row(ExecutionState.COMPLETED, Outcome.CONTINUED, now)
+        successor = Execution(
             position=max(recorder.next_position, attempt.position + 1),
             name=attempt.spec.name,
             kind=Kind.STEP,
             state=ExecutionState.SCHEDULED,
-            attempt=attempt.number + 1,
-            scheduled_for=due,
+            attempt=attempt.number,
+            scheduled_for=now + wait if wait else None,
+            cursor=attempt.cursor,
+            continues_from=attempt.position,
         )
-        return recorder.park(Settlement(RunState.WAITING, reason=Reason.RETRY, wake_at=due), row, again)
+        recorder.record(row, successor, next_step=attempt.spec.name, scope=attempt.scope)
 
-    def _fail(
-        self, attempt: _Attempt, error: BaseException, reason: str | None, *, state_reason: str | None = None
-    ) -> Activated:
-        return self._stop(
-            attempt, error, RunState.FAILED, Outcome.FAILED, state_reason or reason or Reason.STEP_FAILED
-        )
 
-    def _stop(
-        self, attempt: _Attempt, error: BaseException, state: RunState, outcome: Outcome, reason: str | None
-    ) -> Activated:
-        """The run ends or waits for a person, because of an error."""
-        kind = ExecutionState.CANCELED if state is RunState.CANCELED else ExecutionState.FAILED
-        row = self._failure_row(attempt, error, kind, outcome)
-        settlement = Settlement(
-            state, reason=reason, error_class=row.error_class, error_message=row.error_message
-        )
-        return self._recorder.end(settlement, row, keeps_context=False)
-
-    def _failure_row(
-        self,
-        attempt: _Attempt,
-        error: BaseException | None,
-        state: ExecutionState,
-        outcome: Outcome,
-        details: str | None = None,
-    ) -> Execution:
-        now = self._recorder.now()
-        if error is None:
-            return attempt.row(state, outcome, now, details=details)
-        record = describe(error)
-        return attempt.row(
-            state,
-            outcome,
-            now,
-            details=details,
-            error_class=record.error_class,
-            error_message=record.message,
-            traceback=record.traceback,
-        )
+def _latest_cursor(facts: Sequence[Fact], step: str) -> str | None:
+    """Where the step's last execution stood, however that one ended."""
+    for fact in reversed(facts):
+        if fact.name == step and fact.kind == Kind.STEP:
+            return fact.cursor
+    return None

@@ -31,8 +31,9 @@ class Timer:
     def wait_for(self, spec: StepSpec) -> Waited:
         """Park the run unless the step is due.
 
-        The instant of ``wait=`` is anchored at the end of the previous step and fixed when first computed; a delay
-        before a retry is fixed too. ``wait_until=`` is computed anew each time, so a moved appointment moves it.
+        The instant of ``wait=`` is anchored at the end of the previous step and fixed when first computed; a
+        delay before a retry is fixed too. ``wait_until=`` is computed anew each time, so a moved appointment
+        moves it.
         """
         recorder = self._recorder
         announced = latest_scheduled(recorder.facts, spec.name) if recorder.facts else None
@@ -85,11 +86,14 @@ class Timer:
         scope = self._recorder.journal.open_scope()
         try:
             with self._runtime.attempting(spec, scope) as workflow:
-                return _instant(wait_until(workflow), f"wait_until of step {spec.name!r}")
+                answer = wait_until(workflow)
+                if self._runtime.asked is not None:
+                    raise self._runtime.asked
+                return _instant(answer, f"wait_until of step {spec.name!r}")
         except LeaseLost:
             raise
         except BaseException as error:
-            raise WaitFailed(error) from error
+            raise WaitFailed(self._runtime.asked or error) from error
         finally:
             scope.close()
 

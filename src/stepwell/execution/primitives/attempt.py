@@ -1,0 +1,86 @@
+"""An attempt at a step while it is under way, and the journal row with which it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from stepwell.definition.plan import StepSpec
+from stepwell.entries import Execution
+from stepwell.execution.errors import describe
+from stepwell.execution.journal import Scope
+from stepwell.states import ExecutionState, Kind, Outcome
+
+__all__ = ["Attempt"]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """An attempt under way; not frozen, since a resumable step's cursor moves.
+
+    Attributes:
+        spec: The step.
+        next_step: Where the run stands once the step is over.
+        scope: What the body writes through.
+        position: The position of its row.
+        number: Which attempt it is, from 1.
+        scheduled_for: For when it was announced, if it was.
+        payload: What the signal brought that the step awaited.
+        closing: The row of a wait that ran out, which ends together with this attempt.
+        cursor: Where a resumable step stands, as stored.
+        continues_from: The position of the execution whose cursor it took over.
+    """
+
+    spec: StepSpec
+    next_step: str | None
+    scope: Scope
+    position: int
+    number: int
+    scheduled_for: datetime | None
+    started_at: datetime
+    payload: Any = None
+    closing: tuple[Execution, ...] = ()
+    cursor: str | None = None
+    continues_from: int | None = None
+
+    def row(
+        self, state: ExecutionState, outcome: Outcome | None, at: datetime | None, **more: Any
+    ) -> Execution:
+        """The journal row with which it ends."""
+        return Execution(
+            position=self.position,
+            name=self.spec.name,
+            kind=Kind.STEP,
+            state=state,
+            outcome=outcome,
+            attempt=self.number,
+            scheduled_for=self.scheduled_for,
+            started_at=self.started_at,
+            finished_at=at,
+            cursor=self.cursor,
+            continues_from=self.continues_from,
+            **more,
+        )
+
+    def failure_row(
+        self,
+        error: BaseException | None,
+        state: ExecutionState,
+        outcome: Outcome,
+        at: datetime,
+        details: str | None = None,
+    ) -> Execution:
+        """The row with which it ends when the body raised; without an error it is the row of a verb."""
+        if error is None:
+            return self.row(state, outcome, at, details=details)
+        record = describe(error)
+        return self.row(
+            state,
+            outcome,
+            at,
+            details=details,
+            error_class=record.error_class,
+            error_message=record.message,
+            traceback=record.traceback,
+        )

@@ -1,0 +1,213 @@
+"""What follows from an error: the policies decide, and what the body wrote is undone whatever they say.
+
+Written once for both drivers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+from stepwell.entries import Execution, Settlement
+from stepwell.errors import HeroGone, RunError, StepTimedOut, Undecodable, Unstorable
+from stepwell.execution.attempts import SELF, policy_details, retries_by_label
+from stepwell.execution.journal import TransientConflict
+from stepwell.execution.outcome import Activated
+from stepwell.execution.primitives.attempt import Attempt
+from stepwell.execution.recorder import Recorder
+from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.suspension import (
+    CancelRequested,
+    FinishRequested,
+    LeaseLost,
+    PauseRequested,
+    RetryRequested,
+    SkipRequested,
+    Suspension,
+    find_suspension,
+)
+from stepwell.policies import Decision, Policy, Verb, decide
+from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
+
+__all__ = ["Failures"]
+
+_MOST_SELF_RETRIES: Final = 100
+_NO_POLICY_HELPS: Final = (
+    (HeroGone, Reason.HERO_GONE),
+    (Undecodable, Reason.UNDECODABLE),
+    (Unstorable, Reason.STEP_FAILED),
+)
+
+
+class Failures:
+    """Ends attempts that did not succeed.
+
+    Args:
+        recorder: Where the outcomes go.
+        runtime: What the workflow's methods see.
+    """
+
+    def __init__(self, recorder: Recorder, runtime: ActivationRuntime) -> None:
+        self._recorder = recorder
+        self._runtime = runtime
+        self._plan = recorder.run.plan
+
+    def undo(self, attempt: Attempt) -> None:
+        """Forget what the attempt wrote and decided.
+
+        Before anything is journaled about it: a transaction that is still open would hold up that very write.
+        """
+        self._recorder.context.roll_back()
+        self._runtime.asked = None
+        attempt.scope.close()
+
+    def follow(self, attempt: Attempt, workflow: Any, error: BaseException) -> Activated | None:
+        """The body raised: do what the policies say."""
+        self.undo(attempt)
+        for kind, reason in _NO_POLICY_HELPS:
+            if isinstance(error, kind):
+                return self.fail(attempt, error, reason)
+        passed: list[Policy] = []
+        while True:
+            decision = self._decide(attempt, error, passed)
+            if decision.verb is not Verb.HANDLE or decision.handler is None or decision.policy is None:
+                return self._do(attempt, error, decision)
+            try:
+                request = self._ask(decision.handler, workflow, error)
+            except (LeaseLost, TransientConflict):
+                raise
+            except BaseException as raised:
+                return self.fail(attempt, raised)
+            self.undo(attempt)
+            if request is not None:
+                return self._handled(attempt, error, request)
+            passed.append(decision.policy)
+
+    def _decide(self, attempt: Attempt, error: BaseException, passed: list[Policy]) -> Decision:
+        counts = retries_by_label(self._recorder.facts, attempt.spec.name)
+        # A step that asks to be run again has a limit of its own and uses up no policy's attempts.
+        counts.pop(SELF, None)
+        return decide(
+            error,
+            step=attempt.spec.on_exception,
+            workflow=self._plan.policies,
+            counts=counts,
+            random=random.random,
+            passed=passed,
+        )
+
+    def _ask(self, handler: Callable[..., Any], workflow: Any, error: BaseException) -> Suspension | None:
+        """What the author's handler says; None leaves the error to the policies after it."""
+        try:
+            handler(workflow, error)
+        except BaseException as raised:
+            request = self._runtime.asked or find_suspension(raised)
+            if request is None:
+                raise
+            return request
+        return self._runtime.asked
+
+    def _handled(self, attempt: Attempt, error: BaseException, request: Suspension) -> Activated | None:
+        match request:
+            case SkipRequested():
+                return self._do(attempt, error, Decision(Verb.SKIP))
+            case CancelRequested(reason=reason):
+                return self._do(attempt, error, Decision(Verb.CANCEL, reason=reason))
+            case PauseRequested(reason=reason):
+                return self._do(attempt, error, Decision(Verb.PAUSE, reason=reason))
+            case RetryRequested(wait=wait, rewind=rewind):
+                return self.retry_itself(attempt, wait, error, rewind=rewind)
+            case FinishRequested(result=result):
+                return self.finish(attempt, result)
+        raise RunError(f"{type(request).__name__} has no meaning in a handler")
+
+    def finish(self, attempt: Attempt, result: object) -> Activated | None:
+        """End the run as completed, with what the scope holds; a result that cannot be stored fails it."""
+        recorder = self._recorder
+        try:
+            text = recorder.codec.dumps(
+                result,
+                what=f"result of finish() in step {attempt.spec.name!r}",
+                limit=recorder.result_limit,
+            )
+        except Unstorable as error:
+            return self.fail(attempt, error)
+        row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, recorder.now(), result="null")
+        return recorder.end(Settlement(RunState.COMPLETED, result=text), row, scope=attempt.scope)
+
+    def retry_itself(
+        self, attempt: Attempt, wait: timedelta, error: BaseException | None = None, *, rewind: bool = False
+    ) -> Activated | None:
+        """The step, or its handler, asks for another attempt: a hundred in a row are too many."""
+        self.undo(attempt)
+        if rewind:
+            attempt.cursor = None
+        asked = retries_by_label(self._recorder.facts, attempt.spec.name)[SELF] + 1
+        if asked >= _MOST_SELF_RETRIES:
+            often = RunError(f"step {attempt.spec.name!r} asked to be retried {asked} times in a row")
+            often.__cause__ = error
+            return self.fail(attempt, often)
+        return self._retry(attempt, error, Decision(Verb.RETRY, SELF, wait))
+
+    def fail(self, attempt: Attempt, error: BaseException, reason: str | None = None) -> Activated | None:
+        """The run stops as failed, until a person acts."""
+        self.undo(attempt)
+        return self._stop(attempt, error, RunState.FAILED, Outcome.FAILED, reason or Reason.STEP_FAILED)
+
+    # -- the verbs ------------------------------------------------------------------------------------
+
+    def _do(self, attempt: Attempt, error: BaseException, decision: Decision) -> Activated | None:
+        match decision.verb:
+            case Verb.RETRY:
+                return self._retry(attempt, error, decision)
+            case Verb.SKIP:
+                row = attempt.failure_row(
+                    error, ExecutionState.SKIPPED, Outcome.SKIPPED, self._recorder.now()
+                )
+                self._recorder.record(row, *attempt.closing, next_step=attempt.next_step)
+                return None
+            case Verb.PAUSE:
+                return self._stop(attempt, error, RunState.PAUSED, Outcome.PAUSED, decision.reason)
+            case Verb.CANCEL:
+                row = attempt.failure_row(
+                    error, ExecutionState.CANCELED, Outcome.CANCELED, self._recorder.now()
+                )
+                return self._recorder.end(_settled(RunState.CANCELED, decision.reason, row), row, *attempt.closing)
+            case _:
+                return self.fail(attempt, error, decision.reason)
+
+    def _retry(self, attempt: Attempt, error: BaseException | None, decision: Decision) -> Activated | None:
+        recorder = self._recorder
+        outcome = Outcome.TIMED_OUT if isinstance(error, StepTimedOut) else Outcome.RETRIED
+        details = policy_details(decision.label)
+        row = attempt.failure_row(error, ExecutionState.FAILED, outcome, recorder.now(), details)
+        if decision.wait <= timedelta():
+            recorder.record(row, *attempt.closing, next_step=attempt.spec.name)
+            return None
+        due = recorder.now() + decision.wait
+        again = Execution(
+            position=1 + max(each.position for each in (row, *attempt.closing, *recorder.facts[-1:])),
+            name=attempt.spec.name,
+            kind=Kind.STEP,
+            state=ExecutionState.SCHEDULED,
+            attempt=attempt.number + 1,
+            scheduled_for=due,
+            cursor=attempt.cursor,
+            continues_from=attempt.continues_from,
+        )
+        settlement = Settlement(RunState.WAITING, reason=Reason.RETRY, wake_at=due)
+        return recorder.park(settlement, row, *attempt.closing, again)
+
+    def _stop(
+        self, attempt: Attempt, error: BaseException, state: RunState, outcome: Outcome, reason: str | None
+    ) -> Activated | None:
+        row = attempt.failure_row(error, ExecutionState.FAILED, outcome, self._recorder.now())
+        return self._recorder.stop(
+            _settled(state, reason, row), row, *attempt.closing, next_step=attempt.spec.name
+        )
+
+
+def _settled(state: RunState, reason: str | None, row: Execution) -> Settlement:
+    return Settlement(state, reason=reason, error_class=row.error_class, error_message=row.error_message)

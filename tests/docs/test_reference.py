@@ -1,0 +1,142 @@
+"""The reference says what the code says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+
+import pytest
+
+import stepwell
+from stepwell import Stepwell, Worker
+from stepwell.definition.launching import LaunchOptions
+from stepwell.definition.options import StepOptions
+from stepwell.definition.settings import SETTINGS
+from stepwell.engine.queries import RunQuery
+from stepwell.engine.run import Run
+from stepwell.errors import StepwellError
+from stepwell.states import ATTENTION, LIVE, TERMINAL, VERBS, ExecutionState, Outcome, Reason, RunState
+from tests.architecture.sources import ROOT
+from tests.docs.pages import Page
+
+_LATER = {"signal", "wake"}
+"""Commands that the states know and that run handles do not have yet."""
+
+
+def _page(name: str) -> Page:
+    return Page(ROOT / "docs" / name)
+
+
+def _first_column(page: Page, heading: str) -> list[str]:
+    """What stands in backticks in the first column of the table under this heading row."""
+    lines = page.text.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(f"| {heading} |"))
+    names: list[str] = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        names += [name.partition("(")[0] for name in re.findall(r"`([^`]+)`", line.split("|")[1])]
+    return names
+
+
+def _parameters(function: object) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name != "self"]  # type: ignore[arg-type]  # a callable
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """Whatever can be imported from stepwell is described somewhere in reference or how-to."""
+    text = "\n".join(
+        Page(path).text
+        for folder in ("reference", "how-to")
+        for path in (ROOT / "docs" / folder).glob("*.md")
+    )
+    assert [name for name in stepwell.__all__ if not re.search(rf"\b{name}\b", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "names"),
+    [
+        ("reference/workflow.md", "Setting", SETTINGS),
+        ("reference/workflow.md", "Option", StepOptions.__annotations__),
+        ("reference/workflow.md", "Option of `with_options`", LaunchOptions.__annotations__),
+        ("reference/engine.md", "Argument", _parameters(Stepwell.__init__)),
+        ("reference/states.md", "Command", VERBS.keys() - _LATER),
+        ("reference/errors.md", "Reason", {*Reason, "replaced"} - {Reason.SIGNAL, Reason.GATE}),
+    ],
+)
+def test_a_table_of_the_reference_has_what_the_code_has(
+    page: str, heading: str, names: Iterable[str]
+) -> None:
+    """Nothing is missing in a table, and nothing in it has gone."""
+    assert sorted(_first_column(_page(page), heading)) == sorted(map(str, names))
+
+
+def test_the_arguments_of_a_worker_are_in_the_reference() -> None:
+    """The second table of arguments is the worker's."""
+    text = _page("reference/engine.md").text.partition("## Worker")[2]
+    rows = re.findall(r"^\| `(\w+)` \|", text.partition("| Method |")[0], re.MULTILINE)
+    assert rows == _parameters(Worker.__init__)
+
+
+@pytest.mark.parametrize("cls", [Stepwell, Run, RunQuery, Worker])
+def test_methods_in_the_reference_exist(cls: type) -> None:
+    """Each method in the tables of the engine's page, and of the queries, is one."""
+    page = _page("how-to/operate.md" if cls is RunQuery else "reference/engine.md")
+    headings = {
+        Stepwell: ("## Stepwell", "## Run\n"),
+        Run: ("## Run\n", "## RunQuery"),
+        Worker: ("## Worker", "## Man"),
+    }
+    start, end = headings.get(cls, ("| Narrows to", "`well.run("))
+    section = page.text.partition(start)[2].partition(end)[0]
+    methods = set(re.findall(r"`(\w+)\(", section)) - {"with", "Stepwell", "start"}
+    assert methods, section
+    assert methods - {"run"} - set(dir(cls)) == set()
+
+
+def test_each_command_is_said_to_work_in_the_states_in_which_it_does() -> None:
+    """The table of commands and states is that of the code."""
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", _page("reference/states.md").text, re.MULTILINE)
+    told = {verb: set(re.findall(r"`(\w+)`", states)) for verb, states in rows if verb in VERBS}
+    assert told == {verb: {str(state) for state in VERBS[verb]} for verb in VERBS.keys() - _LATER}
+
+
+def test_states_stand_in_their_groups() -> None:
+    """Every state of a run is in the table, in the group that the code has it in."""
+    rows = re.findall(r"^\| (live|attention|terminal) \| `(\w+)` \|", _page("reference/states.md").text, re.M)
+    groups = {"live": LIVE, "attention": ATTENTION, "terminal": TERMINAL}
+    assert sorted(rows) == sorted((name, str(state)) for name, states in groups.items() for state in states)
+    assert len(rows) == len(RunState)
+
+
+def test_states_and_outcomes_of_journal_entries_are_listed() -> None:
+    """Every state and every outcome that an entry can have is in the table."""
+    text = _page("reference/states.md").text.partition("## Entries of the journal")[2]
+    named = set(re.findall(r"`(\w+)`", text))
+    assert {str(state) for state in ExecutionState} - named == set()
+    assert {str(outcome) for outcome in Outcome} - named - {"continued"} == set()
+
+
+def test_the_tree_of_errors_is_that_of_the_code() -> None:
+    """Each public error stands in the tree under its base, and the tree has no other."""
+    tree = _page("reference/errors.md").text.partition("```text")[2].partition("```")[0]
+    above: list[str] = []
+    told = {}
+    for line in tree.splitlines():
+        found = re.search(r"[A-Z]\w+", line)
+        if found is None:
+            continue
+        depth = found.start() // 4
+        above = [*above[:depth], found[0]]
+        told[found[0]] = above[-2] if depth else None
+    errors = [
+        value
+        for value in vars(stepwell).values()
+        if isinstance(value, type) and issubclass(value, StepwellError)
+    ]
+    known = {
+        cls.__name__: next((b.__name__ for b in cls.__bases__ if issubclass(b, StepwellError)), None)
+        for cls in errors
+    }
+    assert told == known
