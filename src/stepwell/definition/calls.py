@@ -14,7 +14,6 @@ from stepwell.errors import RunError, WrongArguments
 __all__ = ["call_of", "calls_of"]
 
 
-
 def call_of(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
     """The start of ``cls`` with these arguments: the hero first, if it has one.
 
