@@ -48,8 +48,8 @@ class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
     one step leaves for the next belongs into ``self.context``. For a unit test make one by hand; its steps
     are ordinary methods then.
 
-    A class may override the hooks ``before_step``, ``after_step``, ``around_step``, ``on_finish``, ``on_fail``,
-    ``on_pause`` and ``on_cancel``, which are called at the turning points of its runs.
+    A class may override the hooks ``before_step``, ``after_step``, ``around_step``, ``on_finish``,
+    ``on_fail``, ``on_pause`` and ``on_cancel``, which are called at the turning points of its runs.
 
     Attributes:
         workflow_name: The stable name under which runs are stored; the class's name by default. Not

@@ -130,7 +130,8 @@ class StepScope:
 
     def load(self, ref: RecordRef) -> Any:
         """The record that a reference points to, attached to the session; read in a transaction that ends at once."""
-        if self._writing is not None:
+        if self.has_changes():
+            # Ending a read transaction now would flush them outside of the step's own.
             return self._codec.load_record(ref, self.session)
         with self._database.reading() as connection:
             self._reading = connection

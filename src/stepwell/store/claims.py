@@ -211,7 +211,7 @@ _TAKEN: Final[dict[str, Any]] = {
     "started_at": func.coalesce(runs.c.started_at, bindparam("at")),
     "changed_at": bindparam("at"),
 }
-_WOKEN: Final = (
+_WOKEN: Final[tuple[tuple[Any, Any], ...]] = (
     # In this order: MariaDB assigns from left to right, and due_at takes the old wake_at.
     (runs.c.state, RunState.READY.value),
     (runs.c.lane, runs.c.queue),

@@ -28,6 +28,8 @@ __all__ = ["Claimed", "Claimer"]
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.25
+_OVERDUE_SECONDS: Final = 0.25
+_CONTENDED_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +62,35 @@ class Claimer:
         self._poll_seconds = poll_seconds
         self._looked_at = 0.0
         self._lost_claims: list[UUID] = []
+        self._held: list[Claimed] = []
         self.has_backlog = False
 
     def tick(self, room: int) -> tuple[list[Claimed], float]:
         """Take up to ``room`` runs; answer them, and for how many seconds there is nothing to do.
 
+        What was claimed before an error is handed over by the next tick, or by :meth:`take_held`: its leases
+        are renewed, so that nobody else would ever take it.
+
         Raises:
             AnswerLost: The database cannot be reached.
         """
-        claimed = self._find_lost_claims()
+        self._find_lost_claims()
         look = self._look()
-        if look is not None:
-            self._housekeep(look)
-        if room > len(claimed):
-            claimed += self._claim(room - len(claimed))
-        self._contact.made()
-        if claimed or look is None:
+        has_changed = look is not None and self._housekeep(look)
+        if look is None or look.has_ready or has_changed:
+            self._claim(room)
+        else:
+            # No write for nothing: on SQLite an idle worker would take everybody's write lock at each look.
+            self.has_backlog = False
+        claimed = self.take_held()
+        if claimed or look is None or has_changed:
             return claimed, 0.0
         return claimed, self._idle_seconds(look)
+
+    def take_held(self) -> list[Claimed]:
+        """The runs that are ours and that no tick has handed over yet."""
+        held, self._held = self._held, []
+        return held
 
     def _look(self) -> Look | None:
         """The cheap read; under load it is left out most of the time."""
@@ -91,31 +104,38 @@ class Claimer:
     def _idle_seconds(self, look: Look) -> float:
         if look.has_ready:
             # Somebody else holds them just now, or they came after the claim.
-            return 0.02
+            return _CONTENDED_SECONDS
         now = self._engine.now()
         nearest = min((at for at in (look.next_wake_at, look.next_expiry_at) if at is not None), default=None)
         idle = self._poll_seconds * random.uniform(0.8, 1.0)
         if nearest is None:
             return idle
-        until = (nearest - now).total_seconds()
-        # An expired lease that we may not take yet is no reason to spin.
-        return min(idle, max(until, 0.001)) if until > -1 else idle
+        if nearest > now:
+            return min(idle, (nearest - now).total_seconds())
+        # Overdue, and not for us to take just now: locked, or a lease while our contact is unproven.
+        return min(idle, _OVERDUE_SECONDS)
 
-    # -- other people's work ------------------------------------------------------------------------------------
+    # -- other people's work ---------------------------------------------------------------------------------
 
-    def _housekeep(self, look: Look) -> None:
+    def _housekeep(self, look: Look) -> bool:
+        """Do what is overdue; answer whether the tables have changed since the look."""
         engine, now = self._engine, self._engine.now()
+        changed = 0
         if look.next_wake_at is not None and look.next_wake_at <= now:
-            engine.database.repeating(lambda connection: engine.claims.promote(connection, now))
+            changed += engine.database.repeating(lambda connection: engine.claims.promote(connection, now))
         if look.next_expiry_at is not None and look.next_expiry_at <= now and self._contact.is_proven():
-            self._recover(now)
+            changed += self._recover(now)
         if look.oldest_pending_at is not None and look.oldest_pending_at <= now - PENDING_AFTER:
-            engine.database.repeating(lambda connection: sweep_pending(connection, now))
+            changed += engine.database.repeating(lambda connection: sweep_pending(connection, now))
+        return changed > 0
 
-    def _recover(self, now: datetime) -> None:
+    def _recover(self, now: datetime) -> int:
         engine = self._engine
 
         def recover(connection: Connection) -> list[Recovered]:
+            # Asked again: waiting for SQLite's write lock may have been an outage too.
+            if not self._contact.is_proven():
+                return []
             return recover_expired(
                 connection,
                 engine.database.dialect,
@@ -124,7 +144,8 @@ class Claimer:
                 random=random.random,
             )
 
-        for recovered in engine.database.repeating(recover):
+        taken = engine.database.repeating(recover)
+        for recovered in taken:
             _log.warning(
                 "a run was taken from a lost worker",
                 extra={
@@ -136,20 +157,19 @@ class Claimer:
                     "has_failed": recovered.has_failed,
                 },
             )
+        return len(taken)
 
-    # -- claiming -----------------------------------------------------------------------------------------------
+    # -- claiming --------------------------------------------------------------------------------------------
 
-    def _claim(self, room: int) -> list[Claimed]:
-        claimed: list[Claimed] = []
+    def _claim(self, room: int) -> None:
         for queue in self._queues:
-            wanted = room - len(claimed)
+            wanted = room - len(self._held)
             if wanted <= 0:
                 break
-            claimed += self._claim_from(queue, wanted)
-        self.has_backlog = len(claimed) >= room
-        return claimed
+            self._claim_from(queue, wanted)
+        self.has_backlog = len(self._held) >= room
 
-    def _claim_from(self, queue: str, wanted: int) -> list[Claimed]:
+    def _claim_from(self, queue: str, wanted: int) -> None:
         engine, token = self._engine, new_token()
         now, asked_at = engine.now(), engine.clock.monotonic()
 
@@ -165,10 +185,9 @@ class Claimer:
             # It may have been committed: the token is ours, so that we find the runs again by it.
             self._lost_claims.append(token)
             raise
-        return self._hold(runs, known, asked_at)
+        self._hold(runs, known, asked_at)
 
-    def _find_lost_claims(self) -> list[Claimed]:
-        found: list[Claimed] = []
+    def _find_lost_claims(self) -> None:
         while self._lost_claims:
             asked_at = self._engine.clock.monotonic()
             with self._engine.database.read() as connection:
@@ -176,26 +195,17 @@ class Claimer:
                 known = histories(connection, [run.id for run in runs])
             self._lost_claims.pop()
             # How long ago the claim was is not known: the first body asks for a renewal.
-            found += self._hold(runs, known, asked_at - self._engine.lease.total_seconds())
-        return found
+            self._hold(runs, known, asked_at - self._engine.lease.total_seconds())
 
-    def _hold(
-        self, runs: Sequence[RunRow], known: dict[UUID, list[HistoryRow]], asked_at: float
-    ) -> list[Claimed]:
-        claimed = []
+    def _hold(self, runs: Sequence[RunRow], known: dict[UUID, list[HistoryRow]], asked_at: float) -> None:
         for run in runs:
             token: Any = run.lease_token
             lease = Lease(run.id, token, asked_at + self._engine.lease.total_seconds())
             self._engine.leases.add(lease)
-            claimed.append(Claimed(run, lease, known.get(run.id, ())))
-        return claimed
+            self._held.append(Claimed(run, lease, known.get(run.id, ())))
 
 
-def _histories(
-    connection: Connection, runs: Sequence[RunRow], now: datetime
-) -> dict[UUID, list[HistoryRow]]:
-    """The journals of the runs that have one, in one query: a run that was just claimed for the first time has none."""
+def _histories(connection: Connection, runs: Sequence[RunRow], now: datetime) -> dict[UUID, list[HistoryRow]]:
+    """The journals of the runs that have one, in one query: a run that is claimed for the first time has none."""
     begun = [run.id for run in runs if run.started_at != now or run.wakeups]
     return histories(connection, begun)
-
-

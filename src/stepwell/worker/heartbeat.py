@@ -10,6 +10,8 @@ import threading
 import time
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
 from stepwell.store.journal import show_body
@@ -41,6 +43,8 @@ class Heartbeat:
         self._clock_set_at = time.monotonic()
 
     def start(self) -> None:
+        """Begin to beat; the database has just been asked."""
+        self._contact.made()
         self._thread.start()
 
     def stop(self) -> None:
@@ -51,9 +55,11 @@ class Heartbeat:
     def _beat_on(self) -> None:
         pause = self.interval
         while not self._stop.wait(pause):
+            began_at = time.monotonic()
             try:
                 self.beat()
-                pause = self.interval
+                # One that had to wait has renewed for an instant that may be past by now: the next comes sooner.
+                pause = max(0.0, began_at + self.interval - time.monotonic())
             except Exception as error:
                 self._contact.lost()
                 pause = min(_RETRY_SECONDS, self.interval)
@@ -67,10 +73,23 @@ class Heartbeat:
         leases = self._engine.leases.held()
         if leases:
             self._engine.renew_leases(leases)
-        for lease in leases:
-            self._show(lease)
-        self._keep_time()
+        else:
+            self._engine.database.retrying(_begin_and_commit, urgent=True)
         self._contact.made()
+        for lease in leases:
+            self._try_to_show(lease)
+        self._keep_time()
+
+    def _try_to_show(self, lease: Lease) -> None:
+        try:
+            self._show(lease)
+        except Exception:
+            # For people only: it must not keep the others' leases from being renewed.
+            _log.warning(
+                "a running step could not be shown",
+                extra={"action": "heartbeat.show_failed", "run_id": str(lease.run_id)},
+                exc_info=True,
+            )
 
     def _show(self, lease: Lease) -> None:
         """A body that outlives a heartbeat becomes visible; shorter ones cost nothing."""
@@ -89,7 +108,8 @@ class Heartbeat:
             show_body(connection, lease.run_id, lease.token, row, self._worker, progress)
 
         self._engine.database.retrying(show, urgent=True)
-        lease.is_shown = True
+        if lease.shown is row:  # and not the next body already
+            lease.is_shown = True
 
     def _keep_time(self) -> None:
         now = time.monotonic()
@@ -100,3 +120,8 @@ class Heartbeat:
         if abs(jump) > self.interval:
             self._contact.lost()
             _log.warning("the clock jumped", extra={"action": "clock.jumped", "seconds": round(jump, 3)})
+
+
+def _begin_and_commit(connection: Connection) -> None:
+    """What a renewal needs of the database: an answer and, on SQLite, the write lock."""
+    connection.exec_driver_sql("SELECT 1")

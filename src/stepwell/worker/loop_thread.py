@@ -38,7 +38,9 @@ class LoopThread:
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise RunError("an async step cannot wait for another one on the loop's own thread: await it instead.")
+            raise RunError(
+                "an async step cannot wait for another one on the loop's own thread: await it instead."
+            )
         future = asyncio.run_coroutine_threadsafe(_limited(coroutine, timeout), self._ensure())
         with self._lock:
             self._running.add(future)
@@ -75,7 +77,9 @@ class LoopThread:
                 raise Interrupted
             if self._loop is None:
                 started = threading.Event()
-                self._thread = threading.Thread(target=self._serve, args=(started,), name="stepwell-loop", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._serve, args=(started,), name="stepwell-loop", daemon=True
+                )
                 self._thread.start()
                 started.wait()
             if self._loop is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn
@@ -92,7 +94,7 @@ class Worker:
         self._is_draining = False
         self._is_abandoned = False
         self._signals = 0
-        self._sleeps_until: float | None = None
+        self._sleeps_until = self._parked_until = math.inf
         self._pool: list[threading.Thread] = []
         self._claiming: threading.Thread | None = None
         self._place = Place(
@@ -104,7 +106,7 @@ class Worker:
             run_limited=self._watchdog.run,
         )
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start working in background threads and return.
@@ -151,7 +153,9 @@ class Worker:
         if not self._wait_until_idle(limit):
             self._loop.cancel_all()
             if not self._wait_until_idle(time.monotonic() + _ASYNC_GRACE):
-                _log.warning("bodies are still running", extra={"action": "worker.overdue", "worker": self.name})
+                _log.warning(
+                    "bodies are still running", extra={"action": "worker.overdue", "worker": self.name}
+                )
                 return False
         self._close()
         return True
@@ -180,7 +184,7 @@ class Worker:
     ) -> None:
         self.stop()
 
-    # -- claiming -----------------------------------------------------------------------------------------------
+    # -- claiming --------------------------------------------------------------------------------------------
 
     def _hear(self, wanted: str) -> None:
         if not wanted or wanted in self.queues:
@@ -193,8 +197,10 @@ class Worker:
     def _claim_on(self) -> None:
         backoff = 0.05
         while not self._is_draining:
-            # Cleared before looking: whatever comes from here on wakes the next rest.
+            # Reset before looking: whatever comes from here on wakes the next rest, or shortens it.
             self._awake.clear()
+            with self._lock:
+                self._parked_until = math.inf
             room = self._room()
             if room < max(1, self.threads // 2):
                 self._rest(1.0)
@@ -213,6 +219,7 @@ class Worker:
             self._take_on(claimed)
             if idle:
                 self._rest(idle)
+        self._give_back([each.lease for each in self._claimer.take_held()])
 
     def _report_failed_tick(self, error: Exception) -> None:
         unreachable = isinstance(error, AnswerLost | DBAPIError)
@@ -225,9 +232,11 @@ class Worker:
         )
 
     def _rest(self, seconds: float) -> None:
-        self._sleeps_until = time.monotonic() + seconds
-        self._awake.wait(seconds)
-        self._sleeps_until = None
+        now = time.monotonic()
+        with self._lock:
+            until = self._sleeps_until = min(now + seconds, self._parked_until)
+        self._awake.wait(max(0.0, until - now))
+        self._sleeps_until = math.inf
 
     def _take_on(self, claimed: Sequence[Claimed]) -> None:
         with self._lock:
@@ -235,7 +244,7 @@ class Worker:
         for each in claimed:
             self._inbox.put(each)
 
-    # -- driving ------------------------------------------------------------------------------------------------
+    # -- driving ---------------------------------------------------------------------------------------------
 
     def _drive_on(self) -> None:
         while True:
@@ -261,16 +270,24 @@ class Worker:
             # The engine's own fault, not the author's: the lease runs out and the run is recovered.
             _log.exception(
                 "an activation failed",
-                extra={"action": "activation.failed", "run_id": str(claimed.run.id), "workflow": claimed.run.workflow},
+                extra={
+                    "action": "activation.failed",
+                    "run_id": str(claimed.run.id),
+                    "workflow": claimed.run.workflow,
+                },
             )
             return
         if activated is not None and activated.wake_at is not None:
             self._look_in_time((activated.wake_at - self.engine.now()).total_seconds())
 
     def _look_in_time(self, seconds: float) -> None:
-        """A run has parked until an instant that is nearer than the claimer's next look."""
-        until = self._sleeps_until
-        if until is not None and time.monotonic() + seconds < until:
+        """A run has parked: should its instant be nearer than the claimer's next look, that comes sooner."""
+        at = time.monotonic() + seconds
+        with self._lock:
+            # It may be looking just now, and have missed this one.
+            self._parked_until = min(self._parked_until, at)
+            is_sooner = at < self._sleeps_until < math.inf
+        if is_sooner:
             self._awake.set()
 
     def _should_yield(self, seconds: float, steps: int) -> bool:
@@ -279,19 +296,34 @@ class Worker:
         is_used_up = seconds >= _SLICE_SECONDS or steps >= _SLICE_STEPS
         return is_used_up and (self._claimer.has_backlog or not self._inbox.empty())
 
-    # -- stopping -----------------------------------------------------------------------------------------------
+    # -- stopping --------------------------------------------------------------------------------------------
 
     def _drain(self, limit: float) -> None:
         self._is_draining = True
         self._awake.set()
         self.engine.hub.forget(self._hear)
-        # Its last tick may have to wait for the database: on SQLite, for a body that holds the write lock.
-        while self._claiming is not None and self._claiming.is_alive():
-            if time.monotonic() >= limit or self._signals > 1:
-                break
-            self._claiming.join(timeout=0.05)
+        if self._claiming is not None:
+            self._wait_for(self._claiming, limit)
+        giving = threading.Thread(target=self._give_back_queued, name="stepwell-give-back", daemon=True)
+        giving.start()
+        self._wait_for(giving, limit)
         for _ in self._pool:
             self._inbox.put(None)
+
+    def _wait_for(self, thread: threading.Thread, limit: float) -> None:
+        """It may have to wait for the database: on SQLite, for a body that holds the write lock."""
+        while thread.is_alive() and time.monotonic() < limit and self._signals <= 1:
+            thread.join(timeout=0.05)
+
+    def _give_back_queued(self) -> None:
+        """Runs that no thread has begun with go to other workers now, not when a thread is free."""
+        queued: list[Lease] = []
+        with suppress(queue.Empty):
+            while (claimed := self._inbox.get_nowait()) is not None:
+                queued.append(claimed.lease)
+        self._give_back(queued)
+        with self._lock:
+            self._outstanding -= len(queued)
 
     def _wait_until_idle(self, limit: float) -> bool:
         while self._outstanding:
@@ -326,7 +358,7 @@ class Worker:
             thread.join(timeout=1)
         _log.info("worker stopped", extra={"action": "worker.stop", "worker": self.name})
 
-    # -- signals ------------------------------------------------------------------------------------------------
+    # -- signals ---------------------------------------------------------------------------------------------
 
     def _install_handlers(self) -> Callable[[], None]:
         if threading.current_thread() is not threading.main_thread():
@@ -336,7 +368,9 @@ class Worker:
             # Nothing else: a handler may run in the middle of anything.
             self._signals += 1
 
-        known: dict[int, Any] = {number: signal.signal(number, count) for number in (signal.SIGTERM, signal.SIGINT)}
+        known: dict[int, Any] = {
+            number: signal.signal(number, count) for number in (signal.SIGTERM, signal.SIGINT)
+        }
 
         def restore() -> None:
             for number, handler in known.items():

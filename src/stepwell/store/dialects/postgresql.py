@@ -83,6 +83,7 @@ _APPLY_AND_CONSUME: Final = _APPLY.replace(
 SELECT id, wakeups""",
 )
 
+_GROUP_LOCK_MILLISECONDS: Final = 200
 _RETRYABLE: Final = frozenset({"40001", "40P01", "55P03"})  # serialization, deadlock, lock not available
 
 
@@ -94,30 +95,34 @@ class PostgreSQLDialect(Dialect):
     notifies: ClassVar[bool] = True
 
     def connect_arguments(self, url: URL) -> dict[str, Any]:
-        lease = self.options.lease_seconds
-        # A peer that died without a word must be noticed within one lease, not after two hours.
-        quiet = max(1, round(lease / 3))
-        wanted = {
-            "keepalives": 1,
-            "keepalives_idle": quiet,
-            "keepalives_interval": max(1, quiet // 3),
-            "keepalives_count": 3,
-            "tcp_user_timeout": round(lease * 1000),
-            "connect_timeout": 10,
-            "application_name": "stepwell",
-        }
+        wanted = {"keepalives": 1, "connect_timeout": 10, "application_name": "stepwell"}
+        for setting, value in self._keepalives().items():
+            wanted[setting.removeprefix("tcp_") if "keepalives" in setting else setting] = value
         return {name: value for name, value in wanted.items() if name not in url.query}
 
     def prepare_connection(self, dbapi_connection: Any) -> None:
         idle = round(self.options.session_idle_limit * 1000)
         lock = round(self.options.lock_limit * 1000)
+        # The server's end too: what a client held that died without a word is held until the server notices.
+        keepalives = " ".join(f"SET {setting} = {value};" for setting, value in self._keepalives().items())
         was_autocommit, dbapi_connection.autocommit = dbapi_connection.autocommit, True
         with dbapi_connection.cursor() as cursor:
             cursor.execute(
                 f"SET idle_in_transaction_session_timeout = {idle}; SET lock_timeout = {lock}; "
+                f"{keepalives} "
                 "SET default_transaction_isolation = 'read committed'; SET TIME ZONE 'UTC'; SET jit = off"
             )
         dbapi_connection.autocommit = was_autocommit
+
+    def _keepalives(self) -> dict[str, int]:
+        """A peer that died without a word must be noticed within one lease, not after two hours."""
+        quiet = max(1, round(self.options.lease_seconds / 3))
+        return {
+            "tcp_keepalives_idle": quiet,
+            "tcp_keepalives_interval": max(1, quiet // 3),
+            "tcp_keepalives_count": 3,
+            "tcp_user_timeout": round(self.options.lease_seconds * 1000),
+        }
 
     def check_server(self, connection: Connection) -> None:
         version = connection.execute(text("SHOW server_version_num")).scalar_one()
@@ -156,6 +161,8 @@ class PostgreSQLDialect(Dialect):
         connection.exec_driver_sql("SET enable_mergejoin = off")
         # The statement's shape never depends on its values; planning it anew would cost a third of it.
         connection.exec_driver_sql("SET plan_cache_mode = force_generic_plan")
+        # One locked row must not hold up all that share a commit with it for long: it is written alone then.
+        connection.exec_driver_sql(f"SET lock_timeout = {_GROUP_LOCK_MILLISECONDS}")
 
     def begin_step(self, connection: Connection) -> None:
         connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
