@@ -20,6 +20,7 @@
     │   ├── Undecodable            (ValueError) stored text that cannot be read back
     │   ├── StepTimedOut           (TimeoutError) a step's body ran longer than its ``timeout=``
     │   ├── WaitTimedOut           (TimeoutError) a wait ran out
+    │   ├── DeadlineExceeded       (TimeoutError) the whole run has taken too long
     │   └── UnknownWorkflow        (LookupError) no class with that name is loaded
     └── StoreError                 the database, or how it is used
         ├── SchemaOutdated         the tables are missing or old; says what to run
@@ -34,6 +35,7 @@ from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
+    "DeadlineExceeded",
     "DefinitionError",
     "HeroGone",
     "InvalidTransition",
@@ -204,6 +206,10 @@ class StepTimedOut(RunError, TimeoutError):
 
 class WaitTimedOut(RunError, TimeoutError):
     """A wait ran out before what it waited for came."""
+
+
+class DeadlineExceeded(RunError, TimeoutError):
+    """The run has taken longer than its class's ``deadline``."""
 
 
 class UnknownWorkflow(RunError, LookupError):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from stepwell.clock import from_micros
 from stepwell.definition.registry import find_workflow
 from stepwell.engine.heroes import hero_reference
 from stepwell.engine.leases import Lease
@@ -70,7 +71,7 @@ def activate(engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: S
 def _prepared(
     engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: Sequence[Fact]
 ) -> Activated:
-    plain = StoreJournal(engine, lease, place, known, None, hero_is_optional=True)
+    plain = StoreJournal(engine, lease, place, known, None, hero_is_optional=True, workflow=run.workflow)
     try:
         if run.after_id is not None and engine.is_open(run.after_id):
             return _settle(plain, run, _awaiting_predecessor(engine, run))
@@ -110,12 +111,13 @@ def _recorder(
         queue=run.queue,
         priority=run.priority,
         due_at=run.due_at or run.created_at,
+        begins_at=from_micros(options["at"]) if "at" in options else run.created_at,
         wakeups=run.wakeups,
         stop_request=run.stop_request,
         options=options,
     )
     hero = hero_reference(run, engine.codec)
-    journal = StoreJournal(engine, lease, place, known, hero, workflow.is_hero_optional, workflow.version)
+    journal = StoreJournal(engine, lease, place, known, hero, workflow.is_hero_optional, workflow.version, run.workflow)
     return Recorder(journal, facts, engine.codec, result_limit=engine.result_limit)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from stepwell.engine.starting import Starts
 from stepwell.engine.transactions import current_step_scope
 from stepwell.errors import RunNotFound
 from stepwell.execution.recorder import RESULT_LIMIT
+from stepwell.observer import Event, EventKind, Observer, Observers
 from stepwell.serialization import Codec, RecordAdapter
 from stepwell.states import OPEN
 from stepwell.store import migrating
@@ -37,6 +39,7 @@ from stepwell.store.reads import find_run
 
 __all__ = ["Stepwell"]
 
+_log = logging.getLogger(__name__)
 _LEASE: Final = timedelta(seconds=30)
 _UNKNOWN_GRACE: Final = timedelta(hours=1)
 _IDLE_LIMIT: Final = timedelta(seconds=60)
@@ -56,6 +59,9 @@ class Stepwell:
             at least two leases.
         result_limit: The most bytes of a step's result, encoded; 1 MiB by default.
         records: Further adapters for records of other mappers.
+        observers: Who sees what happens (see ``Observer``).
+        report_error: Called with the errors of steps, as their policies' ``report`` says, such as
+            ``sentry_sdk.capture_exception``; None reports nothing.
         clock: Where the time comes from; a ``ManualClock`` in tests. By default the database's time.
         default: Become the engine that ``Workflow.start`` uses when no other is named.
 
@@ -80,6 +86,8 @@ class Stepwell:
         session_idle_limit: timedelta = _IDLE_LIMIT,
         result_limit: int = RESULT_LIMIT,
         records: Sequence[RecordAdapter] = (),
+        observers: Iterable[Observer] = (),
+        report_error: Callable[[BaseException], object] | None = None,
         clock: Clock | None = None,
         default: bool = True,
     ) -> None:
@@ -96,6 +104,8 @@ class Stepwell:
         self.max_recoveries = max_recoveries
         self.unknown_grace = unknown_grace
         self.result_limit = result_limit
+        self.observers = Observers(observers)
+        self.report_error = report_error
         self.database: Database = open_database(database, options, self.clock)
         self.claims = Claims(self.database.dialect)
         self.commands = Commands(self.database.dialect)
@@ -196,6 +206,20 @@ class Stepwell:
         with self.reading() as connection:
             row = find_run(connection, run_id)
         return row is not None and row.state in OPEN
+
+    def observe(self, kind: EventKind, run_id: UUID, workflow: str | None = None, **facts: Any) -> None:
+        """Tell the observers, if there are any."""
+        if self.observers:
+            self.observers.tell(Event(kind, self.now(), run_id, workflow, facts=facts))
+
+    def report(self, error: BaseException) -> None:
+        """Hand an error of a step to the application's reporter; what that one raises is logged."""
+        if self.report_error is None:
+            return
+        try:
+            self.report_error(error)
+        except Exception:
+            _log.exception("the error reporter raised", extra={"action": "report.failed"})
 
     # -- transactions -------------------------------------------------------------------------------------------
 

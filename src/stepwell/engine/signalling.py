@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from stepwell.definition.starting import StartOptions
 from stepwell.engine.transactions import current_step_scope, place_of
 from stepwell.errors import RunNotFound, RunNotLive
+from stepwell.observer import EventKind
 from stepwell.states import TERMINAL
 from stepwell.store.mailbox import Message, insert_signal, settle_pending, wake
 from stepwell.store.reads import find_run
@@ -70,7 +71,11 @@ class Signals:
             return True
         place = place_of(engine, options)
         if not place.is_callers:
-            return engine.database.repeating(lambda connection: self._insert_and_wake(connection, message))
+            queue = engine.database.repeating(lambda connection: self._insert_and_wake(connection, message))
+            if queue is not None:
+                engine.wake_queue(queue)
+                engine.observe(EventKind.SIGNAL, run_id, name=name)
+            return queue is not None
         after: list[Any] = []
         with ExitStack() as stack:
             sent = self._insert_pending(place.enter(stack), message, after)
@@ -78,13 +83,13 @@ class Signals:
             place.after_commit(call)
         return sent
 
-    def _insert_and_wake(self, connection: Connection, message: Message) -> bool:
+    def _insert_and_wake(self, connection: Connection, message: Message) -> str | None:
+        """The run's row first, then the signal; the queue of the run, or None if the signal was there already."""
         now = self._engine.now()
         wake(connection, [message.run_id], now)
-        self._check_open(connection, message.run_id)
+        queue = self._check_open(connection, message.run_id)
         sent = insert_signal(connection, self._engine.database.dialect, message, now)
-        self._engine.hub.wake("")
-        return sent is not None
+        return None if sent is None else queue
 
     def _insert_pending(self, connection: Connection, message: Message, after: list[Any]) -> bool:
         self._check_open(connection, message.run_id)
@@ -94,12 +99,14 @@ class Signals:
             after.append(lambda: self._nudge(message.run_id, (signal_id,)))
         return signal_id is not None
 
-    def _check_open(self, connection: Connection, run_id: UUID) -> None:
+    def _check_open(self, connection: Connection, run_id: UUID) -> str:
+        """The queue of a run that can still read signals."""
         run = find_run(connection, run_id)
         if run is None:
             raise RunNotFound(f"there is no run {run_id}: nobody will read the signal.")
         if run.state in TERMINAL:
             raise RunNotLive(f"run {run_id} is {run.state}: it is over and reads no signals any more.")
+        return run.queue
 
     def _nudge(self, run_id: UUID, signal_ids: tuple[int, ...]) -> None:
         engine = self._engine

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from stepwell.clock import require_aware
+from stepwell.clock import require_aware, to_micros
 from stepwell.definition.identity import RunKey, run_key
 from stepwell.definition.starting import Call, StartOptions
 from stepwell.engine.heroes import hero_columns
@@ -25,6 +25,7 @@ from stepwell.engine.run import Run
 from stepwell.engine.transactions import Place, place_of
 from stepwell.errors import RunAlreadyExists, StoreError
 from stepwell.ids import new_run_id
+from stepwell.observer import EventKind
 from stepwell.states import Reason, RunState
 from stepwell.store.database import AnswerLost
 from stepwell.store.identities import Replacement, holder_of, take_place
@@ -96,6 +97,9 @@ class Starts:
             found = self._insert(connection, starts, options)
         ready = {run.queue for start, run in zip(starts, found, strict=True) if run.id == start.id and run.lane}
         place.after_commit(lambda: self._wake(ready))
+        for start, run in zip(starts, found, strict=True):
+            if run.id == start.id:
+                self._engine.observe(EventKind.START, run.id, start.row["workflow"], queue=run.queue)
         return [
             Run(self._engine, run.id, created=run.id == start.id)
             for start, run in zip(starts, found, strict=True)
@@ -137,7 +141,7 @@ class Starts:
             "recoveries": 0,
             "after_id": None,
             "definition": cls.plan.fingerprint,
-            "options": _options_text(cls, options),
+            "options": _options_text(cls, options, None if is_due else at),
             "created_at": now,
             "changed_at": now,
         }
@@ -227,8 +231,10 @@ def _instant(at: datetime | timedelta | None, now: datetime) -> datetime | None:
     return now + at if isinstance(at, timedelta) else require_aware(at, "at")
 
 
-def _options_text(cls: Any, options: StartOptions) -> str | None:
+def _options_text(cls: Any, options: StartOptions, at: datetime | None) -> str | None:
     said: dict[str, Any] = {}
+    if at is not None:
+        said["at"] = to_micros(at)
     if options.queue is not None:
         said["queue"] = options.queue
     if options.priority is not None:

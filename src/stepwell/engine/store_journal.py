@@ -19,7 +19,8 @@ from stepwell.execution.journal import Fact, Letter, Scope, TransientConflict
 from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.serialization import RecordRef
-from stepwell.states import ExecutionState
+from stepwell.observer import Event, EventKind
+from stepwell.states import ExecutionState, RunState
 from stepwell.store.database import AnswerLost
 from stepwell.store.journal import row_state
 from stepwell.store.mailbox import unread
@@ -64,6 +65,7 @@ class StoreJournal:
         hero: The reference to its hero.
         hero_is_optional: The class says so.
         version: The class's version.
+        workflow: The workflow's stable name, for observers.
     """
 
     def __init__(
@@ -75,8 +77,10 @@ class StoreJournal:
         hero: RecordRef | None,
         hero_is_optional: bool,
         version: int = 1,
+        workflow: str | None = None,
     ) -> None:
         self._version = version
+        self._workflow = workflow
         self._engine = engine
         self._database = engine.database
         self._lease = lease
@@ -103,6 +107,9 @@ class StoreJournal:
 
         letter: Letter | None = self._insist(look)
         return letter
+
+    def report(self, error: BaseException) -> None:
+        self._engine.report(error)
 
     def open_scope(self) -> StepScope:
         return StepScope(self._database, self._engine.codec, self._hero, self._hero_is_optional)
@@ -188,9 +195,36 @@ class StoreJournal:
         if not verdict.accepted:
             return self._refused()
         self._written += 1
+        if self._engine.observers:
+            self._tell(entry)
         if settlement is not None:
             self._engine.leases.remove(lease)
         return verdict
+
+    def _tell(self, entry: JournalEntry) -> None:
+        """Observers hear of what is durable."""
+        worker, workflow = entry.worker, self._workflow
+        for row in entry.executions:
+            if row.finished_at is not None:
+                facts = {
+                    "kind": row.kind.value,
+                    "state": row.state.value,
+                    "outcome": None if row.outcome is None else row.outcome.value,
+                    "attempt": row.attempt,
+                    "error_class": row.error_class,
+                    "worker": worker,
+                }
+                self._engine.observers.tell(
+                    Event(EventKind.STEP, entry.at, entry.run_id, workflow, row.name, facts)
+                )
+        settlement = entry.settlement
+        if settlement is not None:
+            is_parked = settlement.state in (RunState.WAITING, RunState.AWAITING)
+            kind = EventKind.PARK if is_parked else EventKind.SETTLE
+            facts = {"state": settlement.state.value, "reason": settlement.reason, "worker": worker}
+            self._engine.observers.tell(
+                Event(kind, entry.at, entry.run_id, workflow, entry.current_step, facts)
+            )
 
     def _refused(self) -> Verdict:
         """Nothing was written: either a park was refused because something came, or the lease is lost."""

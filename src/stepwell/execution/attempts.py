@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
+from stepwell.entries import Execution
 from stepwell.execution.journal import Fact
 from stepwell.states import ExecutionState, Kind, Outcome
 
-__all__ = ["SELF", "attempts_so_far", "latest_scheduled", "policy_details", "retries_by_label"]
+__all__ = ["SELF", "attempts_so_far", "closed_waits", "latest_scheduled", "policy_details", "retries_by_label"]
 
 SELF: Final = "self.retry"
 """The label under which the retries are counted that a step asks for itself."""
+_OPEN: Final = (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
 _COUNTED: Final = frozenset(
     {Outcome.RETRIED, Outcome.FAILED, Outcome.PAUSED, Outcome.TIMED_OUT, Outcome.CANCELED}
 )
@@ -61,6 +64,27 @@ def latest_scheduled(facts: Iterable[Fact], step: str) -> Fact | None:
     """The row that announces this step's next attempt, if one was written."""
     found: Fact | None = None
     for fact in facts:
-        if fact.name == step and fact.state in (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS):
+        if fact.name == step and fact.kind == Kind.STEP and fact.state in _OPEN:
             found = fact
     return found
+
+
+def closed_waits(
+    facts: Iterable[Fact], step: str, state: ExecutionState, outcome: Outcome, at: datetime
+) -> tuple[Execution, ...]:
+    """The rows that end what a step still waits for (a signal, a gate, a poll), when the step itself ends."""
+    return tuple(
+        Execution(
+            position=fact.position,
+            name=fact.name,
+            key=fact.key,
+            kind=Kind(fact.kind),
+            state=state,
+            outcome=outcome,
+            scheduled_for=fact.scheduled_for,
+            finished_at=at,
+            details=fact.details,
+        )
+        for fact in facts
+        if fact.name == step and fact.kind != Kind.STEP and fact.state in _OPEN
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from stepwell.errors import RunError
 from stepwell.execution.suspension import ContinueRequested
@@ -88,7 +88,7 @@ class Cursor:
         """The step has been begun before."""
         return self._resumed
 
-    def set(self, value: Any) -> None:
+    def set(self, value: object) -> None:
         """Move to ``value``, which counts as one item done; written at every ``checkpoint_every``-th.
 
         Raises:
@@ -115,7 +115,7 @@ class Cursor:
         if self._checkpoints.should_stop(self.iterations):
             raise ContinueRequested(timedelta())
 
-    def skip_to(self, value: Any, wait: timedelta | None = None) -> None:
+    def skip_to(self, value: object, wait: timedelta | None = None) -> NoReturn:
         """Move to ``value``, commit, and leave the step here for ``wait``; this does not return.
 
         Raises:
@@ -176,7 +176,7 @@ class Cursor:
         if self._unwritten:
             self._write()
 
-    def _move(self, value: Any) -> None:
+    def _move(self, value: object) -> None:
         self._value = self._encode(value)
         self.iterations += 1
         self._unwritten += 1

@@ -77,6 +77,7 @@ class RunFacts:
     Attributes:
         workflow: The class.
         due_at: When the run became due: a first step's wait counts from here.
+        begins_at: When the run was to begin: at its start, or at the instant that the start named.
         options: What the start said beyond the columns.
     """
 
@@ -90,6 +91,7 @@ class RunFacts:
     queue: str
     priority: int
     due_at: datetime
+    begins_at: datetime
     wakeups: int
     stop_request: str | None
     options: Mapping[str, Any]
@@ -175,6 +177,10 @@ class Journal(Protocol):
 
     def history(self) -> Sequence[Fact]:
         """The rows that count, in their order: those that a rewind superseded are left out."""
+        ...
+
+    def report(self, error: BaseException) -> None:
+        """Tell the application's error reporter, if it has one."""
         ...
 
     def unread_signal(self, name: str) -> Letter | None:

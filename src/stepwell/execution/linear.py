@@ -11,9 +11,11 @@ from typing import Any
 
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
-from stepwell.execution.attempts import latest_scheduled
+from stepwell.execution.attempts import closed_waits, latest_scheduled
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.conditions import Conditions
+from stepwell.execution.primitives.deadlines import Deadline
+from stepwell.execution.primitives.notices import Notices
 from stepwell.execution.primitives.steps import StepRunner
 from stepwell.execution.primitives.timers import Timer
 from stepwell.execution.primitives.waiting import WaitFailed
@@ -38,6 +40,8 @@ class LinearDriver:
         self._steps = StepRunner(recorder, self._runtime)
         self._timer = Timer(recorder, self._runtime)
         self._conditions = Conditions(recorder, self._runtime)
+        self._notices = Notices(recorder, self._runtime)
+        self._deadline = Deadline(recorder)
         self._has_run_a_step = False
 
     def drive(self) -> Activated:
@@ -49,6 +53,8 @@ class LinearDriver:
         while True:
             ended = self._go_on()
             if ended is not None:
+                if self._recorder.settled is not None:
+                    self._notices.settled(self._recorder.settled, self._runtime.failure)
                 return ended
 
     def _go_on(self) -> Activated | None:
@@ -70,6 +76,7 @@ class LinearDriver:
         following = self._plan.after(spec.name)
         next_step = following.name if following else None
         try:
+            self._deadline.check()
             waited = self._timer.wait_for(spec)
             if waited.is_due:
                 waited = self._conditions.wait_for(spec)
@@ -119,7 +126,8 @@ class LinearDriver:
             finished_at=recorder.now(),
             **more,
         )
-        recorder.record(row, next_step=following.name if following else None)
+        waits = closed_waits(recorder.facts, name, state, outcome, recorder.now())
+        recorder.record(row, *waits, next_step=following.name if following else None)
 
     # -- what somebody asks for ---------------------------------------------------------------------------------
 
@@ -148,11 +156,14 @@ class LinearDriver:
 
     def _stop(self, settlement: Settlement, outcome: Outcome) -> Activated:
         recorder = self._recorder
-        announced = None
-        if recorder.current_step is not None:
-            announced = latest_scheduled(recorder.facts, recorder.current_step)
-        if announced is None:
+        if recorder.current_step is None:
             return recorder.end(settlement)
+        waits = closed_waits(
+            recorder.facts, recorder.current_step, ExecutionState.CANCELED, outcome, recorder.now()
+        )
+        announced = latest_scheduled(recorder.facts, recorder.current_step)
+        if announced is None:
+            return recorder.end(settlement, *waits)
         row = Execution(
             position=announced.position,
             name=announced.name,
@@ -163,4 +174,4 @@ class LinearDriver:
             scheduled_for=announced.scheduled_for,
             finished_at=recorder.now(),
         )
-        return recorder.end(settlement, row)
+        return recorder.end(settlement, row, *waits)

@@ -30,6 +30,8 @@ class Recorder:
         current_step: The step that the run is at; None past the last one.
         wakeups: The run's counter as last seen: what came after is not known yet.
         stop_request: What somebody asks of the run, as last seen.
+        wake_by: A parked run is woken at this instant at the latest.
+        settled: How this activation left the run, once it has.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class Recorder:
         self.wakeups = run.wakeups
         self.stop_request = run.stop_request
         self.steps_done = 0
+        self.wake_by: datetime | None = None
+        self.settled: Settlement | None = None
         self.facts: list[Fact] = list(journal.history())
         self._position = max((fact.position for fact in self.facts), default=0)
 
@@ -104,6 +108,7 @@ class Recorder:
         if whole is not None:
             self.context.committed(whole)
         self._remember(rows, next_step)
+        self.settled = settlement
         return True
 
     def park(self, settlement: Settlement, *rows: Execution) -> Activated | None:
@@ -113,11 +118,17 @@ class Recorder:
             None when something came: the rows are durable, the lease is still ours, and the driver looks
             again.
         """
+        settlement = self._woken_in_time(settlement)
         if self._write(rows, self.current_step, None, replace(settlement, seen_wakeups=self.wakeups)):
             return self._activated(settlement)
         if rows:
             self.record(*rows, next_step=self.current_step)
         return None
+
+    def _woken_in_time(self, settlement: Settlement) -> Settlement:
+        if self.wake_by is None or settlement.state not in (RunState.WAITING, RunState.AWAITING):
+            return settlement
+        return replace(settlement, wake_at=min(settlement.wake_at or self.wake_by, self.wake_by))
 
     def end(self, settlement: Settlement, *rows: Execution, scope: Scope | None = None) -> Activated:
         """Leave the run for good. It ends as it ends: a stop request that came too late stays on its row."""

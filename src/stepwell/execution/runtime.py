@@ -41,19 +41,21 @@ class ActivationRuntime:
     Attributes:
         asked: The verb that the current attempt has said. It stands, whatever the author's code makes of the
             exception that carries it.
+        failure: The error that made the run fail, if one did.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._run = recorder.run
-        self._args = Arguments(recorder.run.args, self._load)
+        self._args = Arguments(recorder.run.args, self.load)
         self._scope: Scope | None = None
         self._spec: StepSpec | None = None
         self.asked: Suspension | None = None
         self._cursor: Cursor | None = None
+        self.failure: BaseException | None = None
 
     @contextmanager
-    def attempting(self, spec: StepSpec, scope: Scope) -> Iterator[Any]:
+    def attempting(self, spec: StepSpec | None, scope: Scope) -> Iterator[Any]:
         """For one attempt: answer a fresh instance of the workflow that is connected to this activation.
 
         Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by
@@ -105,7 +107,7 @@ class ActivationRuntime:
     def hero(self) -> Any:
         return self._in_step("self.hero").hero
 
-    def _load(self, ref: RecordRef) -> Any:
+    def load(self, ref: RecordRef) -> Any:
         return self._in_step("a record among the arguments").load(ref)
 
     @property

@@ -247,7 +247,7 @@ class Database:
     def _is_broken(self, connection: Connection, error: Exception) -> bool:
         if not isinstance(error, self.engine.dialect.loaded_dbapi.Error):
             return self.is_connection_error(error)
-        return self.engine.dialect.is_disconnect(error, connection.connection.driver_connection, None)  # type: ignore[arg-type]  # the driver's own error and connection
+        return self.engine.dialect.is_disconnect(error, connection.connection.driver_connection, None)
 
     def _commit_group_through_gate(self, entries: Sequence[JournalEntry]) -> Sequence[Verdict | BaseException]:
         with self._gate.held() if self._gate is not None else nullcontext():

@@ -18,6 +18,7 @@ from stepwell.states import RunState
 from stepwell.store.dialects import Dialect
 from stepwell.store.rows import SIGNAL, SignalRow
 from stepwell.store.schema import runs, signals
+from stepwell.store.types import Micros
 
 __all__ = ["PENDING_AFTER", "Message", "consume", "insert_signal", "settle_pending", "sweep_pending", "unread", "wake"]
 
@@ -32,7 +33,7 @@ _WAKE: Final = (
         # The state changes last: MariaDB assigns from left to right, and the others ask for the old one.
         (runs.c.wakeups, runs.c.wakeups + 1),
         (runs.c.lane, case((_IS_AWAITING, runs.c.queue), else_=runs.c.lane)),
-        (runs.c.due_at, case((_IS_AWAITING, bindparam("at")), else_=runs.c.due_at)),
+        (runs.c.due_at, case((_IS_AWAITING, bindparam("at", type_=Micros())), else_=runs.c.due_at)),
         (runs.c.wake_at, case((_IS_AWAITING, None), else_=runs.c.wake_at)),
         (runs.c.changed_at, case((_IS_AWAITING, bindparam("at")), else_=runs.c.changed_at)),
         (runs.c.state, case((_IS_AWAITING, RunState.READY.value), else_=runs.c.state)),

@@ -118,6 +118,7 @@ class MemoryJournal:
         context: str | None = None,
         settlement: Settlement | None = None,
         scope: MemoryScope | None = None,
+        consumes: int | None = None,
     ) -> Verdict:
         run = self._run
         run.boundary("before")

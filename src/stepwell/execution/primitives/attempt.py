@@ -30,6 +30,7 @@ class Attempt:
         closing: The row of a wait that ran out, which ends together with this attempt.
         cursor: Where a resumable step stands, as stored.
         continues_from: The position of the execution whose cursor it took over.
+        outcome: How it ended, once it has.
     """
 
     spec: StepSpec
@@ -43,11 +44,13 @@ class Attempt:
     closing: tuple[Execution, ...] = ()
     cursor: str | None = None
     continues_from: int | None = None
+    outcome: Outcome | None = None
 
     def row(
         self, state: ExecutionState, outcome: Outcome | None, at: datetime | None, **more: Any
     ) -> Execution:
         """The journal row with which it ends."""
+        self.outcome = outcome
         return Execution(
             position=self.position,
             name=self.spec.name,

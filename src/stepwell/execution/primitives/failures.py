@@ -41,6 +41,14 @@ _NO_POLICY_HELPS: Final = (
 )
 
 
+_VERBS: Final[dict[type[Suspension], Verb]] = {
+    SkipRequested: Verb.SKIP,
+    CancelRequested: Verb.CANCEL,
+    PauseRequested: Verb.PAUSE,
+    RetryRequested: Verb.RETRY,
+}
+
+
 class Failures:
     """Ends attempts that did not succeed.
 
@@ -68,20 +76,26 @@ class Failures:
         self.undo(attempt)
         for kind, reason in _NO_POLICY_HELPS:
             if isinstance(error, kind):
+                self._recorder.journal.report(error)
                 return self.fail(attempt, error, reason)
         passed: list[Policy] = []
         while True:
             decision = self._decide(attempt, error, passed)
             if decision.verb is not Verb.HANDLE or decision.handler is None or decision.policy is None:
+                if decision.report:
+                    self._recorder.journal.report(error)
                 return self._do(attempt, error, decision)
             try:
                 request = self._ask(decision.handler, workflow, error)
             except (LeaseLost, TransientConflict):
                 raise
             except BaseException as raised:
+                self._recorder.journal.report(raised)
                 return self.fail(attempt, raised)
             self.undo(attempt)
             if request is not None:
+                if decision.policy.reports(_VERBS.get(type(request), Verb.FAIL)):
+                    self._recorder.journal.report(error)
                 return self._handled(attempt, error, request)
             passed.append(decision.policy)
 
@@ -154,6 +168,7 @@ class Failures:
     def fail(self, attempt: Attempt, error: BaseException, reason: str | None = None) -> Activated | None:
         """The run stops as failed, until a person acts."""
         self.undo(attempt)
+        self._runtime.failure = error
         return self._stop(attempt, error, RunState.FAILED, Outcome.FAILED, reason or Reason.STEP_FAILED)
 
     # -- the verbs ------------------------------------------------------------------------------------

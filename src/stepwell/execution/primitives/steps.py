@@ -21,6 +21,7 @@ from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.attempt import Attempt
 from stepwell.execution.primitives.bodies import Bodies
 from stepwell.execution.primitives.failures import Failures
+from stepwell.execution.primitives.notices import Notices
 from stepwell.execution.primitives.waiting import WaitFailed
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
@@ -59,6 +60,7 @@ class StepRunner:
         self._plan = recorder.run.plan
         self._failures = Failures(recorder, runtime)
         self._bodies = Bodies(recorder, runtime)
+        self._notices = Notices(recorder, runtime)
 
     def run(self, spec: StepSpec, next_step: str | None, payload: Any = None) -> Activated | None:
         """Run one attempt of a step that is due, with the payload of the signal that it awaited.
@@ -117,9 +119,17 @@ class StepRunner:
     def _attempt(self, attempt: Attempt) -> Activated | None:
         with self._runtime.attempting(attempt.spec, attempt.scope) as workflow:
             try:
-                return self._run_through(attempt, workflow)
+                ended = self._run_through(attempt, workflow)
             except WritesRefused as refused:
-                return self._failures.follow(attempt, workflow, refused.error)
+                ended = self._failures.follow(attempt, workflow, refused.error)
+            self._tell_outcome(attempt, workflow)
+            return ended
+
+    def _tell_outcome(self, attempt: Attempt, workflow: Any) -> None:
+        """After the attempt is journaled, unless it was a success: that one was told as part of it."""
+        last = attempt.outcome
+        if last is not None and last is not Outcome.SUCCESS:
+            self._notices.ended_otherwise(workflow, attempt.spec, last.value)
 
     def _run_through(self, attempt: Attempt, workflow: Any) -> Activated | None:
         try:
@@ -128,6 +138,7 @@ class StepRunner:
                 raise verdict
             value = self._body(attempt, workflow)
             text = self._encode(attempt.spec, value)
+            self._notices.succeeded(workflow, attempt.spec)
             self._check_writes(attempt)
         except (LeaseLost, TransientConflict):
             raise
@@ -164,8 +175,11 @@ class StepRunner:
     def _body(self, attempt: Attempt, workflow: Any) -> Any:
         self._journal.ensure_lease()
         self._journal.body_starts(attempt.row(ExecutionState.IN_PROGRESS, None, None))
+        value = None
         try:
-            value = self._bodies.run(attempt, workflow)
+            self._notices.before(workflow, attempt.spec)
+            with self._notices.around(workflow, attempt.spec):
+                value = self._bodies.run(attempt, workflow)
         finally:
             self._journal.body_ends()
         if self._runtime.asked is not None:

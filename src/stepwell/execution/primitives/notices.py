@@ -1,0 +1,87 @@
+"""Calling the hooks of a workflow's class, where it has any.
+
+``before_step``, ``around_step`` and, after a success, ``after_step`` belong to the attempt: what they raise is an
+error of the step. The others are told when everything is durable; what they raise is logged and changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+from stepwell.definition.hooks import around_step_of
+from stepwell.definition.plan import StepSpec
+from stepwell.entries import Settlement
+from stepwell.execution.recorder import Recorder
+from stepwell.execution.runtime import ActivationRuntime
+from stepwell.states import Outcome, RunState
+
+__all__ = ["Notices"]
+
+_log = logging.getLogger(__name__)
+_NOTHING: Final[AbstractContextManager[object]] = nullcontext()
+
+
+class Notices:
+    """Calls the overridden hooks of one activation's workflow."""
+
+    def __init__(self, recorder: Recorder, runtime: ActivationRuntime) -> None:
+        self._recorder = recorder
+        self._runtime = runtime
+        self._hooks = recorder.run.plan.hooks
+
+    def before(self, workflow: Any, spec: StepSpec) -> None:
+        if "before_step" in self._hooks:
+            workflow.before_step(spec.name)
+
+    def around(self, workflow: Any, spec: StepSpec) -> AbstractContextManager[object]:
+        return around_step_of(workflow, spec.name) if "around_step" in self._hooks else _NOTHING
+
+    def succeeded(self, workflow: Any, spec: StepSpec) -> None:
+        if "after_step" in self._hooks:
+            workflow.after_step(spec.name, Outcome.SUCCESS.value)
+
+    def ended_otherwise(self, workflow: Any, spec: StepSpec, outcome: str) -> None:
+        """An attempt ended without success, and that is journaled."""
+        if "after_step" in self._hooks:
+            self._guarded(lambda: workflow.after_step(spec.name, outcome), "after_step")
+
+    def settled(self, settlement: Settlement, error: BaseException | None) -> None:
+        """The run is over, or needs attention, and that is durable."""
+        match settlement.state:
+            case RunState.COMPLETED:
+                text = settlement.result or "null"
+                self._tell("on_finish", lambda: self._recorder.codec.loads(text, what="result"))
+            case RunState.FAILED:
+                failure = error or RuntimeError(settlement.error_message or settlement.reason)
+                self._tell("on_fail", lambda: failure)
+            case RunState.PAUSED:
+                self._tell("on_pause", lambda: settlement.reason)
+            case RunState.CANCELED:
+                self._tell("on_cancel", lambda: settlement.reason)
+
+    def _tell(self, hook: str, argument: Any) -> None:
+        if hook not in self._hooks:
+            return
+        scope = self._recorder.journal.open_scope()
+        try:
+            with self._runtime.attempting(None, scope) as workflow:
+                self._guarded(lambda: getattr(workflow, hook)(argument()), hook)
+        finally:
+            scope.close()
+
+    def _guarded(self, call: Any, hook: str) -> None:
+        try:
+            call()
+        except BaseException:
+            run = self._recorder.run
+            _log.exception(
+                "a hook raised; the run stands as it is",
+                extra={
+                    "action": "hook.failed",
+                    "hook": hook,
+                    "run_id": str(run.id),
+                    "workflow": run.plan.workflow,
+                },
+            )
