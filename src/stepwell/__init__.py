@@ -7,13 +7,17 @@ restarts, and every step that was recorded as completed is done once.
 from __future__ import annotations
 
 from stepwell.clock import ManualClock
+from stepwell.definition.cursor import Cursor
+from stepwell.definition.resumable import resumable_step
 from stepwell.definition.starting import Call
 from stepwell.definition.steps import cancel_if, removed_step, step
+from stepwell.definition.waits import Poll, Signal
 from stepwell.definition.workflow import Workflow
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.queries import RunQuery
 from stepwell.engine.run import Run
 from stepwell.errors import (
+    DeadlineExceeded,
     DefinitionError,
     HeroGone,
     InvalidTransition,
@@ -37,6 +41,7 @@ from stepwell.errors import (
     WaitTimedOut,
     WrongArguments,
 )
+from stepwell.observer import Event, EventKind, Observer
 from stepwell.policies import Backoff, Cancel, Fail, Pause, Retry, Skip, handles
 from stepwell.serialization import RecordAdapter, RecordRef
 from stepwell.states import RunState
@@ -46,12 +51,18 @@ __all__ = [
     "Backoff",
     "Call",
     "Cancel",
+    "Cursor",
+    "DeadlineExceeded",
     "DefinitionError",
+    "Event",
+    "EventKind",
     "Fail",
     "HeroGone",
     "InvalidTransition",
     "ManualClock",
+    "Observer",
     "Pause",
+    "Poll",
     "RecordAdapter",
     "RecordGone",
     "RecordRef",
@@ -67,6 +78,7 @@ __all__ = [
     "RunQuery",
     "RunState",
     "SchemaOutdated",
+    "Signal",
     "Skip",
     "StepTimedOut",
     "Stepwell",
@@ -84,5 +96,6 @@ __all__ = [
     "cancel_if",
     "handles",
     "removed_step",
+    "resumable_step",
     "step",
 ]

@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 from stepwell import ManualClock, Workflow
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.errors import HeroGone, RecordGone
-from stepwell.execution.journal import RunFacts, TransientConflict, WritesRefused
+from stepwell.execution.journal import Letter, RunFacts, TransientConflict, WritesRefused
 from stepwell.execution.linear import LinearDriver
 from stepwell.execution.outcome import Activated
 from stepwell.execution.recorder import RESULT_LIMIT, Recorder
@@ -136,6 +136,8 @@ class MemoryJournal:
             return Verdict(False, run.wakeups, run.stop_request)
         for row in executions:
             run.keep(row)
+        if consumes is not None:
+            run.read.add(consumes)
         if scope is not None:
             run.ledger += scope.session
             scope.session.clear()
@@ -147,6 +149,15 @@ class MemoryJournal:
         run.writes += 1
         run.boundary("after")
         return verdict
+
+    def report(self, error: BaseException) -> None:
+        self._run.reported.append(error)
+
+    def unread_signal(self, name: str) -> Letter | None:
+        return next((letter for letter in self._run.letters.get(name, []) if letter.id not in self._run.read), None)
+
+    def run_limited(self, work: Callable[[], Any], timeout: timedelta) -> Any:
+        return work()
 
     def ensure_lease(self) -> None:
         if self._run.token != self._token:
@@ -234,7 +245,10 @@ class MemoryRun:
         self.current_step: str | None = first.name if first else None
         self.queue: str = self.options.get("queue") or self.workflow.queue
         self.priority: int = self.options.get("priority") or self.workflow.priority
-        self.due_at = self.clock.now()
+        self.due_at = self.begins_at = self.clock.now()
+        self.reported: list[BaseException] = []
+        self.letters: dict[str, list[Letter]] = {}
+        self.read: set[int] = set()
 
     # -- what the journal does ---------------------------------------------------------------------
 
@@ -281,6 +295,7 @@ class MemoryRun:
             queue=self.queue,
             priority=self.priority,
             due_at=self.due_at,
+            begins_at=self.begins_at,
             wakeups=self.wakeups,
             stop_request=self.stop_request,
             options=self.options,
