@@ -26,6 +26,8 @@ _AT_ONCE: Final = 200
 PENDING_AFTER: Final = timedelta(seconds=1)
 
 _IS_AWAITING: Final = runs.c.state == RunState.AWAITING.value
+# Inside CASE a parameter does not get its type from the column.
+_AT: Final = bindparam("at", type_=Micros())
 _WAKE: Final = (
     update(runs)
     .where(runs.c.id.in_(bindparam("ids", expanding=True)))
@@ -33,9 +35,9 @@ _WAKE: Final = (
         # The state changes last: MariaDB assigns from left to right, and the others ask for the old one.
         (runs.c.wakeups, runs.c.wakeups + 1),
         (runs.c.lane, case((_IS_AWAITING, runs.c.queue), else_=runs.c.lane)),
-        (runs.c.due_at, case((_IS_AWAITING, bindparam("at", type_=Micros())), else_=runs.c.due_at)),
+        (runs.c.due_at, case((_IS_AWAITING, _AT), else_=runs.c.due_at)),
         (runs.c.wake_at, case((_IS_AWAITING, None), else_=runs.c.wake_at)),
-        (runs.c.changed_at, case((_IS_AWAITING, bindparam("at")), else_=runs.c.changed_at)),
+        (runs.c.changed_at, case((_IS_AWAITING, _AT), else_=runs.c.changed_at)),
         (runs.c.state, case((_IS_AWAITING, RunState.READY.value), else_=runs.c.state)),
     )
 )

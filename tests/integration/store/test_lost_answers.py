@@ -110,7 +110,7 @@ WRITTEN = list(range(1, 10))
 
 @pytest.mark.parametrize("how", [Cut.DONE, Cut.LOST])
 def test_an_entry_whose_answer_was_lost_is_there_once(scene: Scene, how: Cut) -> None:
-    """Committed or not: under a new token the journal looks for the position, and writes it if it is absent."""
+    """Committed or not: under a new token the journal looks for the position, and writes it if absent."""
     scene.cut(how)
     assert scene.write(done(9, result='"mine"')).accepted
     assert (scene.cable.cuts, scene.positions()) == (1, WRITTEN)
