@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, event, insert, update
 
 from stepwell.clock import Clock, ManualClock
+from stepwell.engine.store_journal import Place
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.ids import new_run_id, new_token
 from stepwell.states import ExecutionState, Kind, Outcome
@@ -34,6 +35,7 @@ __all__ = [
     "Statements",
     "at_once",
     "done",
+    "quiet_place",
     "start_together",
     "wait_until",
 ]
@@ -319,3 +321,12 @@ def wait_until(is_so: Callable[[], object], seconds: float = 20.0) -> None:
     while not is_so():
         assert time.monotonic() < limit, "it did not come to pass"
         time.sleep(0.001)
+
+
+def quiet_place() -> Place:
+    """A worker without a thread of its own, which never stops."""
+
+    def no_loop(*_: object) -> NoReturn:
+        raise AssertionError("no coroutine runs here")
+
+    return Place("first", lambda _seconds, _steps: False, lambda: False, lambda: False, no_loop)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,7 +16,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, insert, select
 
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
-from stepwell.engine.store_journal import Place, StoreJournal
+from stepwell.engine.store_journal import StoreJournal
 from stepwell.entries import Execution, Settlement, Verdict
 from stepwell.execution.journal import TransientConflict
 from stepwell.execution.suspension import LeaseLost
@@ -24,7 +24,7 @@ from stepwell.ids import new_token
 from stepwell.states import RunState
 from stepwell.store.database import AnswerLost
 from tests.integration.store.cable import Cable, Cut
-from tests.integration.store.rig import LEASE, NOON, Held, Rig, done
+from tests.integration.store.rig import LEASE, NOON, Held, Rig, done, quiet_place
 
 ledger = Table("ledger", MetaData(), Column("n", Integer))
 
@@ -81,13 +81,6 @@ def scene(server_rig: Rig) -> Iterator[Scene]:
     well.close()
     with rig.database.begin() as connection:
         ledger.drop(connection)
-
-
-def quiet_place() -> Place:
-    def no_loop(*_: object) -> NoReturn:
-        raise AssertionError("no coroutine runs here")
-
-    return Place("first", lambda _seconds, _steps: False, lambda: False, lambda: False, no_loop)
 
 
 @contextmanager
