@@ -152,7 +152,8 @@ class PostgreSQLDialect(Dialect):
         return {UUID(row[0]) for row in connection.execute(statement, {"rows": values})}
 
     def insert_if_new(self, connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-        return connection.execute(insert(table).values(**values).on_conflict_do_nothing()).rowcount == 1
+        statement = insert(table).values(**values).on_conflict_do_nothing()
+        return connection.execute(statement.returning(*table.primary_key)).first() is not None
 
     def prepare_hot_connection(self, connection: Connection) -> None:
         # The planner takes a JSON set for a hundred rows and might scan the table for them.

@@ -111,7 +111,8 @@ class SQLiteDialect(Dialect):
         return found
 
     def insert_if_new(self, connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-        return connection.execute(insert(table).values(**values).on_conflict_do_nothing()).rowcount == 1
+        statement = insert(table).values(**values).on_conflict_do_nothing()
+        return connection.execute(statement.returning(*table.primary_key)).first() is not None
 
     def is_retryable(self, error: DBAPIError) -> bool:
         return "locked" in str(error.orig) or "busy" in str(error.orig)
