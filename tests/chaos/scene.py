@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID
 
+import pytest
 from sqlalchemy import NullPool, create_engine, select
 from sqlalchemy.orm import Session
 
@@ -21,7 +22,10 @@ from stepwell.store.rows import ExecutionRow
 from tests.chaos.errands import Account, Books, Entry
 from tests.chaos.fleet import Fleet, Options, WorkerProcess, until
 
-__all__ = ["Scene", "Traced"]
+__all__ = ["SERVERS", "Scene", "Traced"]
+
+SERVERS = [pytest.param(name, marks=pytest.mark.servers) for name in ("postgresql", "mariadb")]
+"""For ``product``: those that are reached over a network."""
 
 
 @dataclass(frozen=True, slots=True)
