@@ -12,10 +12,11 @@ def main() -> None:
     try:
         from stepwell.cli.program import run
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("click", "rich"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("click", "rich"):
             raise
         sys.stderr.write(
-            f"Error: the command line needs {error.name}, which is not installed. "
+            f"Error: the command line needs {missing}, which is not installed. "
             "Run: pip install 'stepwell[cli]'\n"
         )
         sys.exit(1)

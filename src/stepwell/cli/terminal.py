@@ -133,7 +133,8 @@ def _show(what: RenderableType, *, soft_wrap: bool = False) -> None:
 
 def _write(text: str) -> None:
     try:
-        sys.stdout.write(text)
+        # Line by line: of one long write to a reader that leaves, an unbuffered stream reports nothing.
+        sys.stdout.writelines(text.splitlines(keepends=True))
         sys.stdout.flush()
     except BrokenPipeError:
         raise OutputClosed from None

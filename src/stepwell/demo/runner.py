@@ -136,9 +136,7 @@ class Demo:
             proof = read_proof(connection, STEPS)
         lost = sum(self._was_lost(run_id) for run_id in killed.held)
         screen = self._screen
-        screen.say(
-            "\nWhat the ledger says (it has no constraint that would keep a step from being entered twice):\n"
-        )
+        screen.say("\nWhat the ledger says (no constraint keeps a step from being entered twice):\n")
         for line in ledger_table(proof):
             screen.say(line)
         screen.say(traffic_text(read_traffic(self._outbox)))
@@ -152,8 +150,9 @@ class Demo:
         return self._verdict(proof, seconds)
 
     def _verdict(self, proof: Proof, seconds: float) -> int:
-        expected = f"{len(STEPS)} steps of {proof.customers} customers"
-        if not proof.holds:
+        customers = len(self._customers)
+        expected = f"{len(STEPS)} steps of {customers} customers"
+        if not proof.holds or proof.customers != customers:
             self._screen.say(f"NOT PROVED: {expected} should have happened exactly once each.", "bold red")
             return 1
         self._screen.say(f"Proved:     {expected} happened exactly once, all {proof.rows}.", "bold green")

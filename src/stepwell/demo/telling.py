@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from stepwell.demo.app import LEASE
 from stepwell.demo.mail import REFUSES_ONE_IN, Traffic
@@ -24,14 +25,14 @@ Stepwell demo: {customers} new customers, one onboarding run for each, on SQLite
 
   Each run goes through {len(STEPS)} steps; a day lasts {DAY.total_seconds():g} s here:
 {steps}
-  Every step writes one row into a ledger through self.session. The mail gateway refuses
-  one mail in {REFUSES_ONE_IN}; a Retry policy sends it again. In the middle of all this the worker
-  process is killed with SIGKILL, and another one is started.
+  Every step writes one row into a ledger through self.session. The mail gateway
+  refuses one mail in {REFUSES_ONE_IN}; a Retry policy sends it again. In the middle of all this
+  the worker process is killed with SIGKILL, and another one is started.
 """
 
 
-def _step_text(name: str, wait: object) -> str:
-    return name if wait is None else f"{name:<{_WIDTH}}  {wait / DAY:g} days later"  # type: ignore[operator]
+def _step_text(name: str, wait: timedelta | None) -> str:
+    return name if wait is None else f"{name:<{_WIDTH}}  {wait / DAY:g} days later"
 
 
 def held_text(places: Iterable[str | None]) -> str:
@@ -58,14 +59,14 @@ def _table_line(step: str, *numbers: object) -> str:
 def traffic_text(traffic: Traffic) -> str:
     """What the mail gateway saw: effects outside the database happen at least once."""
     text = (
-        f"  The gateway refused {traffic.refused} mails, which were sent again by policy, "
+        f"  The mail gateway refused {traffic.refused} mails, sent again by policy, "
         f"and accepted {traffic.accepted}."
     )
     if not traffic.repeated:
         return text
     return (
-        f"{text}\n  {traffic.repeated} of these came twice: the worker died between sending and recording. "
-        "The gateway\n  knew them by self.idempotency_key and dropped them."
+        f"{text}\n  {traffic.repeated} of these came twice, since the worker died before it recorded them; "
+        "the gateway\n  knew them by self.idempotency_key and dropped them."
     )
 
 

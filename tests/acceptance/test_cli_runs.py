@@ -1,0 +1,217 @@
+"""``stepwell runs``: what people see, what machines get, and what the commands do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from tests.acceptance.shop import Shop
+from tests.databases import PostgreSQL
+
+HOSTILE = "[bold]not markup[/bold] \x1b[31mred\x1b[0m \u202eturned\r\nnext \x9b2J :smile: end"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, sqlite_url: str) -> Shop:
+    return Shop.open(tmp_path, sqlite_url)
+
+
+def start(shop: Shop, code: str) -> list[str]:
+    """Start runs, and answer their ids."""
+    return shop.python(f"for run in {code}: print(run.id)").split()
+
+
+def documents(shop: Shop, *arguments: str) -> list[dict[str, object]]:
+    """What ``runs list --json`` answers."""
+    done = shop.run("runs", "list", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    listed: list[dict[str, object]] = json.loads(done.stdout)
+    return listed
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_a_list_fits_the_terminal_and_keeps_ids_whole(shop: Shop, columns: int) -> None:
+    """No line is longer than the terminal, and each id can be copied; other columns make room."""
+    ids = start(
+        shop,
+        "Order.start_many([{'n': 1}, {'n': 2}])"
+        " + [Wordy.start(), Order.with_options(key='Ключ 鍵 ' * 20, queue='q' * 100).start()]",
+    )
+    done = shop.run("runs", "list", columns=columns)
+    lines = done.stdout.splitlines()
+    assert max(cell_len(line) for line in lines) <= columns
+    assert [line.split()[0] for line in lines[1:]] == ids[::-1]
+    assert ("QUEUE" in lines[0]) == (columns == 200)
+    assert "reserve" in lines[1]
+
+
+def test_a_list_can_be_narrowed(shop: Shop) -> None:
+    """Workflow, state, attention, step and limit each choose what they say, the newest first."""
+    first, second = start(shop, "Order.start_many([{}, {}])")
+    [third] = start(shop, "[Broken.start(text='x')]")
+    shop.python(f"well.run('{first}').pause('a break')")
+    assert [run["id"] for run in documents(shop)] == [third, second, first]
+    assert [run["id"] for run in documents(shop, "--workflow", "Order")] == [second, first]
+    assert [run["id"] for run in documents(shop, "--attention")] == [first]
+    assert [run["id"] for run in documents(shop, "--state", "ready", "--state", "failed")] == [third, second]
+    assert [run["id"] for run in documents(shop, "--step", "fail")] == [third]
+    assert [run["id"] for run in documents(shop, "--limit", "1")] == [third]
+    assert documents(shop, "--workflow", "Nothing") == []
+    assert "--limit shows more" in shop.run("runs", "list", "--limit", "2").stdout
+    assert shop.run("runs", "list", "--attention", "--state", "ready").returncode == 2
+
+
+def test_json_is_one_document_with_utc_instants(shop: Shop) -> None:
+    """Standard output is one document; instants are ISO 8601 in UTC, stored values are structures."""
+    [run_id] = start(shop, "[Order.with_options(key='k').start(pieces=[1, 2])]")
+    document = json.loads(shop.run("runs", "show", run_id, "--json").stdout)
+    created = datetime.fromisoformat(document["created_at"])
+    assert document["created_at"].endswith("Z")
+    assert abs((datetime.now(UTC) - created).total_seconds()) < 60
+    assert (document["id"], document["state"], document["args"]) == (run_id, "ready", {"pieces": [1, 2]})
+    assert document["journal"] == []
+    assert run_id in document["explanation"]
+
+
+def test_show_tells_where_a_run_stands_and_how_it_got_there(shop: Shop) -> None:
+    """One page: the explanation, the facts, each attempt with its outcome and error, in 80 columns."""
+    [run_id] = start(shop, "[Broken.start(text='the printer is on fire')]")
+    shop.drain()
+    done = shop.run("runs", "show", run_id)
+    assert done.returncode == 0
+    words = " ".join(done.stdout.split())
+    assert f"Run {run_id} of Broken failed at step 'fail'" in words
+    assert '{"text":"the printer is on fire"}' in words.replace('": "', '":"')
+    assert "1 fail 1 failed" in words
+    assert "the printer" in words.partition("OUTCOME")[2]
+    table = done.stdout.partition("#  ")[2].splitlines()
+    assert max(map(len, table)) <= 80
+
+
+def test_commands_take_a_run_through_its_states(shop: Shop) -> None:
+    """Pause, resume, skip and cancel do what they say, tell it in a line, and leave a note of who it was."""
+    [run_id] = start(shop, "[Order.start()]")
+    shop.drain(until=["waiting"])
+    steps = [
+        (("pause", run_id, "--reason", "a break", "--by", "carol"), "paused", "paused"),
+        (("pause", run_id), "nothing to do", "paused"),
+        (("resume", run_id, "--by", "carol"), "resumed", "ready"),
+        (("skip", run_id), "step skipped", "ready"),
+        (("cancel", run_id, "--reason", "sold out"), "canceled", "canceled"),
+    ]
+    for arguments, said, state in steps:
+        done = shop.run("runs", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"{run_id}  {said}")
+        assert shop.runs()[run_id].state == state
+    document = json.loads(shop.run("runs", "show", run_id, "--json").stdout)
+    assert document["reason"] == "sold out"
+    assert {"by": "carol", "from": "paused"} in [row["details"] for row in document["journal"]]
+
+
+def test_a_command_that_cannot_be_done_fails_and_the_others_are_done(shop: Shop) -> None:
+    """Exit code 1 says that something is left; each failure is a line, the other runs are done."""
+    first, second, third = start(shop, "Order.start_many([{}, {}, {}])")
+    shop.python(f"well.run('{second}').cancel()")
+    unknown = "00000000-0000-7000-8000-000000000000"
+    done = shop.run("runs", "pause", first, second, unknown, third)
+    assert done.returncode == 1
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [first, third]
+    invalid, missing = done.stderr.splitlines()
+    assert invalid.startswith(f"Error: run {second} is canceled: it cannot pause. pause works while")
+    assert missing.startswith(f"Error: there is no run {unknown}")
+    again = json.loads(shop.run("runs", "resume", first, second, "--json").stdout)
+    assert [(answer["run"], answer["answer"]) for answer in again] == [(first, "done"), (second, None)]
+
+
+def test_the_beginning_of_an_id_is_enough_if_it_is_unique(shop: Shop) -> None:
+    """A beginning that fits one run means that run; one that fits several, or none, touches nothing."""
+    ids = start(shop, "Order.start_many([{}, {}, {}])")
+    common = ids[0][: next(i for i in range(36) if len({run_id[i] for run_id in ids}) > 1)]
+    unique = ids[1][: len(common) + 6]
+    ambiguous = shop.run("runs", "cancel", common)
+    assert ambiguous.returncode == 1
+    assert "is not unique: it fits" in ambiguous.stderr
+    assert (
+        shop.run("runs", "cancel", "f" * 12).stderr
+        == "Error: there is no run whose id begins with ffffffffffff.\n"
+    )
+    assert "too short" in shop.run("runs", "cancel", ids[0][:3]).stderr
+    assert "is no run id" in shop.run("runs", "cancel", "hello").stderr
+    assert {run.state for run in shop.runs().values()} == {"ready"}
+    assert shop.run("runs", "cancel", unique.upper()).returncode == 0
+    assert shop.runs()[ids[1]].state == "canceled"
+
+
+def test_nothing_in_a_run_steers_the_terminal(shop: Shop) -> None:
+    """Reasons and error texts are text: markup means nothing, control characters become escapes."""
+    [broken] = start(shop, f"[Broken.start(text={HOSTILE!r})]")
+    shop.drain()
+    [paused] = start(shop, "[Order.start()]")
+    assert shop.run("runs", "pause", paused, "--reason", HOSTILE).returncode == 0
+    outputs = [
+        shop.run("runs", "list", columns=400),
+        shop.run("runs", "show", broken, columns=400),
+        shop.run("runs", "show", paused, columns=400),
+        shop.run("runs", "list", "--json"),
+    ]
+    for done in outputs:
+        assert done.returncode == 0, done.stderr
+        assert not {"\x1b", "\x9b", "\u202e", "\r"} & set(done.stdout + done.stderr)
+        assert "[bold]not markup[/bold]" in done.stdout
+        assert ":smile: end" in done.stdout
+    assert r"\x1b[31mred" in outputs[1].stdout
+    assert r"\u202eturned" in outputs[2].stdout
+    assert documents(shop)[0]["reason"] == HOSTILE
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(shop: Shop) -> None:
+    """Nothing is complained about, and the exit code is that of a closed pipe, however much was to come."""
+    start(shop, "Order.start_many([{}] * 3000)")
+    for limit, lines in ((1, 0), (0, 1)):
+        process = shop.start("runs", "list", "--limit", str(limit))
+        assert process.stdout is not None
+        for _ in range(lines):
+            assert process.stdout.readline().startswith("RUN")
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (141, "")
+
+
+def test_output_in_an_encoding_without_the_characters_is_escaped(shop: Shop) -> None:
+    """A terminal that cannot show a character gets an escape, not a traceback."""
+    start(shop, "[Order.with_options(key='鍵').start()]")
+    done = shop.run("runs", "list", columns=200, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\u9375" in done.stdout
+
+
+@pytest.fixture
+def empty_postgresql_url(postgresql: PostgreSQL) -> Iterator[str]:
+    with postgresql.database(tables=False) as url:
+        yield url
+
+
+@pytest.mark.servers
+def test_the_whole_way_on_postgresql(tmp_path: Path, empty_postgresql_url: str) -> None:
+    """Make the tables, start, work, look, act: the same commands on a server."""
+    shop = Shop.open(tmp_path, empty_postgresql_url)
+    assert shop.run("db", "check").returncode == 3
+    assert shop.run("db", "upgrade").returncode == 0
+    assert shop.run("db", "check").returncode == 0
+    first, second = start(shop, "Order.start_many([{}, {}])")
+    shop.drain(until=["waiting"])
+    assert [run["state"] for run in documents(shop, "--step", "remind")] == ["waiting"] * 2
+    assert shop.run("runs", "skip", first).returncode == 0
+    assert shop.run("runs", "cancel", second[:30]).returncode == 0
+    shop.drain()
+    assert [run.state for run in shop.runs().values()] == ["completed", "canceled"]
+    assert "completed" in shop.run("runs", "show", first).stdout
+    shown = shop.run("runs", "list", "--database", empty_postgresql_url, STEPWELL_APP="")
+    assert (shown.returncode, shown.stderr) == (0, "")
