@@ -143,9 +143,10 @@ class MemoryJournal:
             scope.session.clear()
         run.current_step = current_step
         run.context = run.context if context is None else context
-        verdict = Verdict(True, run.wakeups, run.stop_request)
         if settlement is not None:
             run.settle(settlement)
+        run.boundary("with")
+        verdict = Verdict(True, run.wakeups, run.stop_request)
         run.writes += 1
         run.boundary("after")
         return verdict
@@ -154,7 +155,9 @@ class MemoryJournal:
         self._run.reported.append(error)
 
     def unread_signal(self, name: str) -> Letter | None:
-        return next((letter for letter in self._run.letters.get(name, []) if letter.id not in self._run.read), None)
+        return next(
+            (letter for letter in self._run.letters.get(name, []) if letter.id not in self._run.read), None
+        )
 
     def run_limited(self, work: Callable[[], Any], timeout: timedelta) -> Any:
         return work()
@@ -199,8 +202,8 @@ class MemoryRun:
     """One run, as a store would keep it, with the commands that a person has.
 
     Attributes:
-        at_boundary: Called with "before" and "after" around each durable write: the place for what comes from
-            outside, and for crashes.
+        at_boundary: Called with "before" and "after" around each durable write, and "with" it, when what
+            comes from outside is still told by the write's answer: the place for commands and crashes.
         conflicts: How often the database undoes the transaction of a step that has a scope.
         refuses_commit: What the database says, once, to a commit of a step's writes.
     """

@@ -54,7 +54,7 @@ def test_changes_are_committed_with_their_step() -> None:
     """In the very write that records the step, and in no other."""
     contexts: list[Any] = []
     run = run_with(lambda self: self.context.update(a=1), lambda self: None)
-    run.at_boundary = lambda moment: contexts.append((moment, len(run.rows), run.memory))
+    run.at_boundary = lambda moment: moment == "with" or contexts.append((moment, len(run.rows), run.memory))
     run.activate()
 
     assert contexts[:2] == [("before", 0, {}), ("after", 1, {"a": 1})]

@@ -362,6 +362,19 @@ def test_a_verb_in_wait_until_is_honoured() -> None:
     assert run.is_over_as(RunState.CANCELED, "no meeting")
 
 
+def test_a_swallowed_verb_stands_in_wait_until_too() -> None:
+    """What was decided there is decided, whatever the function answers then."""
+
+    def at(workflow: Any) -> datetime:
+        try:
+            workflow.cancel("no meeting")
+        except BaseException:
+            pass
+        return START + DAY
+
+    assert MemoryRun(appointment(at)).drive().is_over_as(RunState.CANCELED, "no meeting")
+
+
 def test_the_delay_of_a_retry_holds_beside_wait_until() -> None:
     """The later of the two: the appointment that is over does not shorten the delay of a retry."""
     errors: list[BaseException] = [ValueError()]
