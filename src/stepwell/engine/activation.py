@@ -32,6 +32,7 @@ __all__ = ["activate"]
 _log = logging.getLogger(__name__)
 _FIRST_DEFERRAL: Final = timedelta(seconds=15)
 _LONGEST_DEFERRAL: Final = timedelta(minutes=5)
+_FORGOTTEN: Final = 3 * _LONGEST_DEFERRAL
 _PREDECESSOR_POLL: Final = timedelta(seconds=30)
 
 
@@ -171,9 +172,11 @@ def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
     """Put the run off, twice as long each time; after ``unknown_grace`` it fails and says why."""
     now = engine.now()
     details = _mapping(run.details, "details")
-    since = details.get("deferred")
-    if not isinstance(since, dict) or since.get("reason") != deferred.reason:
-        since = {"reason": str(deferred.reason), "at": now.timestamp(), "times": 0}
+    known = details.get("deferred")
+    since: dict[str, Any] = known if isinstance(known, dict) else {}
+    # One that ended long ago (a worker that knew the run drove it meanwhile) is not this one.
+    if since.get("reason") != deferred.reason or now.timestamp() - since["last"] > _FORGOTTEN.total_seconds():
+        since = {"reason": str(deferred.reason), "at": now.timestamp(), "last": now.timestamp(), "times": 0}
     if now.timestamp() - since["at"] >= engine.unknown_grace.total_seconds():
         details.pop("deferred", None)
         return Settlement(
@@ -184,7 +187,7 @@ def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
             details=json.dumps(details),
         )
     wait = min(_FIRST_DEFERRAL * 2 ** since["times"], _LONGEST_DEFERRAL)
-    details["deferred"] = {**since, "times": since["times"] + 1}
+    details["deferred"] = {**since, "last": now.timestamp(), "times": since["times"] + 1}
     _log.warning("a run was deferred", extra={"action": "activation.defer", "why": str(deferred), **_facts(run)})
     return Settlement(
         RunState.WAITING, reason=deferred.reason, wake_at=now + wait, details=json.dumps(details)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from stepwell.clock import Clock, SystemClock
 from stepwell.definition.starting import Call, StartOptions, set_default_engine
@@ -150,6 +151,15 @@ class Stepwell:
                 self.database.measure_time()
                 self._is_connected = True
 
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """An error of the database may mean that its tables are missing or old: then say so."""
+        try:
+            yield
+        except DBAPIError:
+            migrating.check(self.database.engine)
+            raise
+
     def close(self) -> None:
         """Give all connections back."""
         if self._notifier is not None:
@@ -167,12 +177,14 @@ class Stepwell:
     def start(self, call: Call, options: StartOptions) -> Run:
         """Start one run; authors write ``MyWorkflow.start(...)``."""
         self.connect()
-        return self._starts.one(call, options)
+        with self._explaining():
+            return self._starts.one(call, options)
 
     def start_many(self, calls: Iterable[Call], options: StartOptions) -> list[Run]:
         """Start many runs in one transaction; authors write ``MyWorkflow.start_many(...)``."""
         self.connect()
-        return self._starts.many(calls, options)
+        with self._explaining():
+            return self._starts.many(calls, options)
 
     def run(self, run_id: UUID | str) -> Run:
         """A handle on the run with this id.
@@ -232,7 +244,7 @@ class Stepwell:
             connection: Connection = runtime.scope.connection  # type: ignore[attr-defined]  # the store's scope
             yield connection
             return
-        with self.database.read() as connection:
+        with self._explaining(), self.database.read() as connection:
             yield connection
 
     def command(self, work: Callable[[Connection, datetime], Done]) -> Answer:

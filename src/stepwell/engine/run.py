@@ -19,6 +19,7 @@ from stepwell.states import RunState
 from stepwell.store.commands import Answer
 from stepwell.store.reads import find_run, history
 from stepwell.store.rows import ExecutionRow, RunRow
+from stepwell.texts import storable_or_none
 
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
@@ -166,7 +167,8 @@ class Run:
         Raises:
             InvalidTransition: The run is over, or failed.
         """
-        return self._engine.command(lambda c, at: self._engine.commands.pause(c, self.id, at, reason, by))
+        why, who = storable_or_none(reason), storable_or_none(by)
+        return self._engine.command(lambda c, at: self._engine.commands.pause(c, self.id, at, why, who))
 
     def resume(self, *, by: str | None = None) -> Answer:
         """Go on from where the run stopped; an instant that is still ahead is kept, attempts are counted anew.
@@ -176,7 +178,8 @@ class Run:
         Raises:
             InvalidTransition: The run is over.
         """
-        return self._engine.command(lambda c, at: self._engine.commands.resume(c, self.id, at, by))
+        who = storable_or_none(by)
+        return self._engine.command(lambda c, at: self._engine.commands.resume(c, self.id, at, who))
 
     def skip(self, reason: str | None = None, *, by: str | None = None) -> Answer:
         """Leave the step that the run is at as skipped and go on with the next, also from paused and failed.
@@ -186,7 +189,8 @@ class Run:
         Raises:
             InvalidTransition: The run is over.
         """
-        return self._engine.command(lambda c, at: self._engine.commands.skip(c, self.id, at, reason, by))
+        why, who = storable_or_none(reason), storable_or_none(by)
+        return self._engine.command(lambda c, at: self._engine.commands.skip(c, self.id, at, why, who))
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> Answer:
         """End the run; its identity is free again.
@@ -198,7 +202,8 @@ class Run:
         Raises:
             InvalidTransition: The run is over.
         """
-        return self._engine.command(lambda c, at: self._engine.commands.cancel(c, self.id, at, reason, by))
+        why, who = storable_or_none(reason), storable_or_none(by)
+        return self._engine.command(lambda c, at: self._engine.commands.cancel(c, self.id, at, why, who))
 
     def signal(
         self,

@@ -7,7 +7,6 @@ else's transaction takes. The nudge follows after the commit; if it never comes,
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -77,8 +76,7 @@ class Signals:
                 engine.observe(EventKind.SIGNAL, run_id, name=name)
             return queue is not None
         after: list[Any] = []
-        with ExitStack() as stack:
-            sent = self._insert_pending(place.enter(stack), message, after)
+        sent = place.do(lambda connection: self._insert_pending(connection, message, after))
         for call in after:
             place.after_commit(call)
         return sent

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -23,11 +22,10 @@ from stepwell.definition.starting import Call, StartOptions
 from stepwell.engine.heroes import hero_columns
 from stepwell.engine.run import Run
 from stepwell.engine.transactions import Place, place_of
-from stepwell.errors import RunAlreadyExists, StoreError
+from stepwell.errors import RunAlreadyExists, RunError, StoreError
 from stepwell.ids import new_run_id
 from stepwell.observer import EventKind
 from stepwell.states import Reason, RunState
-from stepwell.store.database import AnswerLost
 from stepwell.store.identities import Replacement, holder_of, take_place
 from stepwell.store.rows import RunRow
 
@@ -82,19 +80,9 @@ class Starts:
         return place
 
     def _all(self, place: Place, starts: list[_Start], options: StartOptions) -> list[Run]:
-        try:
-            runs = self._insert_all(place, starts, options)
-        except AnswerLost:
-            if place.is_callers:
-                raise
-            # The ids are ours: what was committed after all is found again, not made twice.
-            runs = self._insert_all(place, starts, options)
-        return runs
-
-    def _insert_all(self, place: Place, starts: list[_Start], options: StartOptions) -> list[Run]:
-        with ExitStack() as stack:
-            connection = place.enter(stack)
-            found = self._insert(connection, starts, options)
+        # Repeated in a transaction of one's own when its answer is lost: the ids are ours, so that what was committed
+        # after all is found again and not made twice.
+        found = place.do(lambda connection: self._insert(connection, starts, options))
         ready = {run.queue for start, run in zip(starts, found, strict=True) if run.id == start.id and run.lane}
         place.after_commit(lambda: self._wake(ready))
         for start, run in zip(starts, found, strict=True):
@@ -113,6 +101,11 @@ class Starts:
 
     def _encode(self, call: Call, options: StartOptions) -> _Start:
         engine, cls = self._engine, call.workflow
+        if cls.plan.is_procedural:
+            raise RunError(
+                f"{cls.__name__} has run(), which this version of Stepwell cannot drive yet. Declare its steps with "
+                "@step instead."
+            )
         now = engine.now()
         at = _instant(options.at, now)
         key = run_key(call, options, engine.codec)

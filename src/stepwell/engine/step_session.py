@@ -148,7 +148,7 @@ class StepScope:
             return self._reading
         if self._writing is None:
             connection = self._stack.enter_context(self._database.step())
-            self._stack.enter_context(connection.begin())
+            connection.begin()
             self._database.dialect.begin_step(connection)
             self._writing = connection
             self._began_at = time.monotonic()
@@ -251,11 +251,8 @@ class StepScope:
         connection, self._writing = self._writing, None
         try:
             if connection is not None and not connection.invalidated:
-                transaction = connection.get_transaction()
-                if transaction is not None and transaction.is_active:
-                    transaction.rollback()
-                    self._database.dialect.end_step(connection)
-                    connection.rollback()
+                connection.rollback()
+                self._database.dialect.abandon_step(connection)
         except DBAPIError:
             # It is broken: whatever was open on it ends with it.
             if connection is not None:

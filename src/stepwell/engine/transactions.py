@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "current_step_scope", "place_of"]
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _CALLS: Final = "stepwell_after_commit"
 _COMMITTED: Final = "stepwell_committed"
@@ -34,8 +34,8 @@ class Place(Protocol):
         """Send what the caller has pending, so that a new hero has its primary key before the start is encoded."""
         ...
 
-    def enter(self, stack: ExitStack) -> Connection:
-        """The connection; what must be ended at the end goes on the stack."""
+    def do(self, work: Callable[[Connection], T]) -> T:
+        """Do it in the transaction."""
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None:
@@ -53,9 +53,8 @@ class _Own:
     def flush(self) -> None:
         """Nobody's records are pending here."""
 
-    def enter(self, stack: ExitStack) -> Connection:
-        begun = self._database.begin_single() if self._is_single else self._database.begin()
-        return stack.enter_context(begun)
+    def do(self, work: Callable[[Connection], T]) -> T:
+        return self._database.repeating(work, is_single=self._is_single)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         call()
@@ -70,8 +69,8 @@ class _Connections:
     def flush(self) -> None:
         """A connection has no pending records."""
 
-    def enter(self, stack: ExitStack) -> Connection:
-        return self._connection
+    def do(self, work: Callable[[Connection], T]) -> T:
+        return work(self._connection)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """A connection does not tell when it has committed: the workers find the run at their next look."""
@@ -87,8 +86,8 @@ class _Sessions:
     def flush(self) -> None:
         self._session.flush()
 
-    def enter(self, stack: ExitStack) -> Connection:
-        return _session_connection(self._session, self._engine)
+    def do(self, work: Callable[[Connection], T]) -> T:
+        return work(_session_connection(self._session, self._engine))
 
     def after_commit(self, call: Callable[[], None]) -> None:
         after_commit(self._session, call)
@@ -103,9 +102,8 @@ class _Steps:
     def flush(self) -> None:
         self._scope.flush()
 
-    def enter(self, stack: ExitStack) -> Connection:
-        connection: Connection = self._scope.connection
-        return connection
+    def do(self, work: Callable[[Connection], T]) -> T:
+        return work(self._scope.connection)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         self._scope.after_commit.append(call)

@@ -6,6 +6,8 @@ import traceback
 from dataclasses import dataclass
 from typing import Final
 
+from stepwell.texts import storable
+
 __all__ = ["ErrorRecord", "describe"]
 
 _LONGEST_MESSAGE: Final = 4_000
@@ -26,9 +28,9 @@ def describe(error: BaseException) -> ErrorRecord:
     """Describe an error for the journal; never raises, even if the error's own ``__str__`` does."""
     cls = type(error)
     return ErrorRecord(
-        error_class=_clean(f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins."), _LONGEST_CLASS),
-        message=_clean(_message(error), _LONGEST_MESSAGE),
-        traceback=_clean(_traceback(error), _LONGEST_TRACEBACK, keep_end=True),
+        error_class=storable(f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins."), _LONGEST_CLASS),
+        message=storable(_message(error), _LONGEST_MESSAGE),
+        traceback=storable(_traceback(error), _LONGEST_TRACEBACK, keep_end=True),
     )
 
 
@@ -45,10 +47,3 @@ def _traceback(error: BaseException) -> str:
     except BaseException:
         return "".join(traceback.format_tb(error.__traceback__))
 
-
-def _clean(text: str, longest: int, *, keep_end: bool = False) -> str:
-    """No NUL (PostgreSQL refuses it), no lone surrogates (no database can encode them), no endless text."""
-    text = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
-    if len(text) <= longest:
-        return text
-    return f"… {text[-longest:]}" if keep_end else f"{text[:longest]} …"

@@ -28,6 +28,7 @@ from stepwell.execution.suspension import (
     Suspension,
 )
 from stepwell.serialization import RecordRef
+from stepwell.texts import storable_or_none
 
 __all__ = ["ActivationRuntime"]
 
@@ -136,10 +137,10 @@ class ActivationRuntime:
         )
 
     def pause(self, reason: str | None, done: bool) -> NoReturn:
-        self._ask(PauseRequested(reason, done))
+        self._ask(PauseRequested(storable_or_none(reason), done))
 
     def cancel(self, reason: str | None) -> NoReturn:
-        self._ask(CancelRequested(reason))
+        self._ask(CancelRequested(storable_or_none(reason)))
 
     def skip(self) -> NoReturn:
         self._ask(SkipRequested())

@@ -184,12 +184,14 @@ class Database:
                 time.sleep(0.01 * 2**attempt)
         raise AssertionError("unreachable")
 
-    def repeating(self, work: Callable[[Connection], T], *, urgent: bool = False) -> T:
+    def repeating(
+        self, work: Callable[[Connection], T], *, urgent: bool = False, is_single: bool = False
+    ) -> T:
         """Like :meth:`retrying` for work that may harmlessly be done twice: a broken connection is made anew once."""
         try:
-            return self.retrying(work, urgent=urgent)
+            return self.retrying(work, urgent=urgent, is_single=is_single)
         except AnswerLost:
-            return self.retrying(work, urgent=urgent)
+            return self.retrying(work, urgent=urgent, is_single=is_single)
 
     def _translated(self, error: DBAPIError) -> Exception:
         if self.is_connection_error(error):

@@ -118,6 +118,9 @@ class Dialect(ABC):
     def end_step(self, connection: Connection) -> None:
         """The step's guard follows: an engine's statement again."""
 
+    def abandon_step(self, connection: Connection) -> None:
+        """The step's transaction was rolled back; its connection goes back to the pool."""
+
     def is_retryable(self, error: DBAPIError) -> bool:
         """Whether the database rolled back for a reason of its own (deadlock, serialization, lock limit)."""
         return False

@@ -126,6 +126,11 @@ class MariaDBDialect(Dialect):
         limit = max(1, round(self.options.lock_limit))
         connection.exec_driver_sql(f"SET SESSION innodb_lock_wait_timeout = {limit}")
 
+    def abandon_step(self, connection: Connection) -> None:
+        # The limit is the session's, not the transaction's.
+        self.end_step(connection)
+        connection.rollback()
+
     def is_retryable(self, error: DBAPIError) -> bool:
         arguments: tuple[object, ...] = getattr(error.orig, "args", ())
         return arguments[:1] in ((_DEADLOCK,), (_LOCK_TIMEOUT,))

@@ -95,7 +95,9 @@ class SQLiteDialect(Dialect):
         try:
             if len(rows) == 1:
                 values = [as_stored(rows[0][name]) for name in names]
-                return {UUID(hex=found) for (found,) in cursor.execute(sql + " RETURNING id", values).fetchall()}
+                # In two calls: the cursor may be an adapted one of the caller's asynchronous driver.
+                cursor.execute(sql + " RETURNING id", values)
+                return {UUID(hex=found) for (found,) in cursor.fetchall()}
             cursor.executemany(sql, [[as_stored(row[name]) for name in names] for row in rows])
             return self._existing(cursor, [row["id"].hex for row in rows])
         finally:
@@ -107,7 +109,8 @@ class SQLiteDialect(Dialect):
         for start in range(0, len(ids), _MOST_VARIABLES):
             part = ids[start : start + _MOST_VARIABLES]
             sql = f"SELECT id FROM stepwell_runs WHERE id IN ({', '.join('?' * len(part))})"
-            found.update(UUID(hex=value) for (value,) in cursor.execute(sql, part).fetchall())
+            cursor.execute(sql, part)
+            found.update(UUID(hex=value) for (value,) in cursor.fetchall())
         return found
 
     def insert_if_new(self, connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
