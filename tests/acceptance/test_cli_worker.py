@@ -138,6 +138,18 @@ def test_a_log_line_is_a_record_with_its_facts(shop: Shop, started: list[subproc
     assert all(record["time"].endswith("Z") for record in records)
 
 
+def test_a_run_that_stops_is_in_the_log(shop: Shop, started: list[subprocess.Popen[str]]) -> None:
+    """Who watches the log learns which run has failed; what it was about stays in the database."""
+    run_id = shop.python("print(Broken.start(text='a secret').id)")
+    process = shop.start("worker", "--log-format", "json")
+    started.append(process)
+    assert process.stderr is not None
+    record = json.loads(read_until(process.stderr.readline, "run.attention"))
+    assert (record["level"], record["run_id"], record["state"]) == ("warning", run_id, "failed")
+    assert "secret" not in json.dumps(record)
+    assert finish(process)[0] == 0
+
+
 def test_an_applications_own_logging_is_left_alone(shop: Shop, started: list[subprocess.Popen[str]]) -> None:
     """Who has set up logging keeps it, unless a format is asked for."""
     code = (

@@ -25,7 +25,7 @@ from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
 from stepwell.engine.store_journal import Place
 from stepwell.errors import StoreError
-from stepwell.states import Reason
+from stepwell.states import ATTENTION, Reason
 from stepwell.store.database import AnswerLost
 from stepwell.store.notifications import Listener
 from stepwell.worker.claimer import Claimed, Claimer
@@ -104,6 +104,7 @@ class Worker:
             is_abandoned=lambda: self._is_abandoned,
             run_coroutine=self._loop.run,
             run_limited=self._watchdog.run,
+            call_home=self._loop.call_home,
         )
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -277,7 +278,20 @@ class Worker:
                 },
             )
             return
-        if activated is not None and activated.wake_at is not None:
+        if activated is None:
+            return
+        if activated.state in ATTENTION:
+            _log.warning(
+                "a run has stopped and needs a person",
+                extra={
+                    "action": "run.attention",
+                    "run_id": str(claimed.run.id),
+                    "workflow": claimed.run.workflow,
+                    "state": activated.state.value,
+                    "reason": activated.reason,
+                },
+            )
+        if activated.wake_at is not None:
             self._look_in_time((activated.wake_at - self.engine.now()).total_seconds())
 
     def _look_in_time(self, seconds: float) -> None:
