@@ -7,7 +7,7 @@ it.
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -79,6 +79,10 @@ class Runtime(Protocol):
             RecordGone: It is gone.
             RunError: No step is active.
         """
+        ...
+
+    async def in_session(self, work: Callable[[Any], Any]) -> Any:
+        """In an async step: call ``work`` with the step's session, on the thread that the session belongs to."""
         ...
 
     @property

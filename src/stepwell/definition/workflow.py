@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, cast, overload
@@ -36,6 +36,8 @@ else:
     H = TypeVar("H")
 
 __all__ = ["Workflow"]
+
+T = TypeVar("T")
 
 
 class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
@@ -267,6 +269,21 @@ class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
             RunError: This step is not resumable, or no run is active here.
         """
         return self._driven("cursor").cursor
+
+    async def in_session(self, work: Callable[[Any], T]) -> T:
+        """In an ``async def`` step: call ``work(session)`` with the step's session and answer its result.
+
+        The session is not made for the event loop's thread, so ``work`` is an ordinary function; it runs on the thread
+        that waits for the step, and the loop goes on meanwhile.
+
+        Durability:
+            What ``work`` writes commits together with the step, as with ``self.session`` in other steps.
+
+        Raises:
+            RunError: No run is active here.
+        """
+        result: T = await self._active("in_session()").in_session(work)
+        return result
 
     @property
     def run_id(self) -> UUID:

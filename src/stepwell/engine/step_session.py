@@ -8,6 +8,7 @@ lasts to the end of the step; on SQLite it holds the write lock, so slow work go
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -96,6 +97,7 @@ class StepScope:
         self._writing: Connection | None = None
         self._stack = ExitStack()
         self._began_at = 0.0
+        self._thread = threading.get_ident()
         self.after_commit: list[Callable[[], None]] = []
         self.at_commit: list[Callable[[Connection], object]] = []
 
@@ -103,9 +105,21 @@ class StepScope:
 
     @property
     def session(self) -> StepSession:
+        self._check_thread()
         if self._session is None:
             self._session = StepSession(self)
         return self._session
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise RunError(
+                "the step's session belongs to the thread that runs the step. In an async step write: "
+                "await self.in_session(lambda session: ...)"
+            )
+
+    def preload(self) -> None:
+        """Load the hero now: what follows runs on another thread."""
+        _ = self.hero
 
     @property
     def hero(self) -> Any:
@@ -144,6 +158,7 @@ class StepScope:
     @property
     def connection(self) -> Connection:
         """The connection of the step's transaction, which begins here at the latest."""
+        self._check_thread()
         if self._reading is not None:
             return self._reading
         if self._writing is None:

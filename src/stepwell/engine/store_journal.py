@@ -44,6 +44,7 @@ class Place:
         is_abandoned: The grace period is over: do not wait for the database any longer.
         run_coroutine: Runs a coroutine on the process's event loop.
         run_limited: Runs a function and ends it when its time is up.
+        call_home: From a coroutine: calls a function on the thread that waits for it.
     """
 
     worker: str
@@ -52,6 +53,7 @@ class Place:
     is_abandoned: Callable[[], bool]
     run_coroutine: Callable[[Coroutine[Any, Any, Any], timedelta | None], Any]
     run_limited: Callable[[Callable[[], Any], timedelta], Any]
+    call_home: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 
 
 class StoreJournal:
@@ -128,6 +130,9 @@ class StoreJournal:
 
     def should_yield(self) -> bool:
         return self._place.should_yield(time.monotonic() - self._began_at, self._written)
+
+    def call_home(self, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
+        return self._place.call_home(work)
 
     def run_limited(self, work: Callable[[], Any], timeout: timedelta) -> Any:
         return self._place.run_limited(work, timeout)

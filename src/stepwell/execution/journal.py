@@ -134,6 +134,14 @@ class Scope(Protocol):
         """
         ...
 
+    def preload(self) -> None:
+        """Load the hero now: what follows runs on another thread.
+
+        Raises:
+            HeroGone: It no longer exists.
+        """
+        ...
+
     def pages(self) -> Pages:
         """Reads queries in pages, for a cursor."""
         ...
@@ -231,6 +239,10 @@ class Journal(Protocol):
 
     def body_ends(self) -> None:
         """The body is over."""
+        ...
+
+    def call_home(self, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
+        """From a coroutine that runs for a step: call a function on the step's own thread."""
         ...
 
     def run_limited(self, work: Callable[[], Any], timeout: timedelta) -> Any:

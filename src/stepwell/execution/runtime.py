@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, NoReturn
@@ -114,6 +114,10 @@ class ActivationRuntime:
     @property
     def session(self) -> Any:
         return self._in_step("self.session").session
+
+    async def in_session(self, work: Callable[[Any], Any]) -> Any:
+        scope = self._in_step("self.in_session()")
+        return await self._recorder.journal.call_home(lambda: work(scope.session))
 
     @property
     def scope(self) -> Scope:

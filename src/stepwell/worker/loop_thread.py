@@ -7,16 +7,58 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import queue
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from stepwell.errors import RunError, StepTimedOut
 from stepwell.execution.suspension import Interrupted
 
 __all__ = ["LoopThread"]
+
+T = TypeVar("T")
+_home: ContextVar[_Home | None] = ContextVar("stepwell_home", default=None)
+
+
+class _Home:
+    """The thread that waits for a coroutine, and does for it what must happen on that thread."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def serve_until(self, future: concurrent.futures.Future[Any]) -> None:
+        """Do what the coroutine asks for, until it is over."""
+        future.add_done_callback(lambda _: self._calls.put(None))
+        while (call := self._calls.get()) is not None:
+            call()
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Have it done there and wait for it without blocking the loop."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if answer.cancelled():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(cast(T, result))
+
+        def do() -> None:
+            try:
+                result = work()
+            except BaseException as error:
+                loop.call_soon_threadsafe(settle, None, error)
+            else:
+                loop.call_soon_threadsafe(settle, result, None)
+
+        self._calls.put(do)
+        return await answer
 
 
 class LoopThread:
@@ -41,10 +83,16 @@ class LoopThread:
             raise RunError(
                 "an async step cannot wait for another one on the loop's own thread: await it instead."
             )
-        future = asyncio.run_coroutine_threadsafe(_limited(coroutine, timeout), self._ensure())
+        home = _Home()
+        token = _home.set(home)
+        try:
+            future = asyncio.run_coroutine_threadsafe(_limited(coroutine, timeout), self._ensure())
+        finally:
+            _home.reset(token)
         with self._lock:
             self._running.add(future)
         try:
+            home.serve_until(future)
             return future.result()
         except concurrent.futures.CancelledError:
             raise Interrupted from None
@@ -54,6 +102,17 @@ class LoopThread:
         finally:
             with self._lock:
                 self._running.discard(future)
+
+    async def call_home(self, work: Callable[[], T]) -> T:
+        """Called in a coroutine: do it on the thread that waits for this coroutine, and answer its result.
+
+        Raises:
+            RunError: No thread waits for this coroutine.
+        """
+        home = _home.get()
+        if home is None:
+            raise RunError("no step waits for this coroutine: in_session() works in the body of an async step only.")
+        return await home.call(work)
 
     def cancel_all(self) -> None:
         """Cancel what is running: each waiting thread gets ``Interrupted``."""

@@ -326,7 +326,7 @@ def wait_until(is_so: Callable[[], object], seconds: float = 20.0) -> None:
 def quiet_place() -> Place:
     """A worker without a thread of its own, which never stops."""
 
-    def no_loop(*_: object) -> NoReturn:
-        raise AssertionError("no coroutine runs here")
+    def refused(*_: object) -> NoReturn:
+        raise AssertionError("neither coroutines nor time limits here")
 
-    return Place("first", lambda _seconds, _steps: False, lambda: False, lambda: False, no_loop)
+    return Place("first", lambda _seconds, _steps: False, lambda: False, lambda: False, refused, refused, refused)

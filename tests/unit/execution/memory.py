@@ -67,6 +67,9 @@ class MemoryScope:
         self._run.heroes_loaded += 1
         return None if hero is None else replace(hero)
 
+    def preload(self) -> None:
+        _ = self.hero
+
     def has_changes(self) -> bool:
         return bool(self.session)
 
@@ -158,6 +161,12 @@ class MemoryJournal:
         return next(
             (letter for letter in self._run.letters.get(name, []) if letter.id not in self._run.read), None
         )
+
+    def call_home(self, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
+        async def do() -> Any:
+            return work()
+
+        return do()
 
     def run_limited(self, work: Callable[[], Any], timeout: timedelta) -> Any:
         return work()

@@ -34,6 +34,8 @@ class Bodies:
             StepTimedOut: It ran longer than the step's ``timeout``.
         """
         spec = attempt.spec
+        if spec.is_async:
+            attempt.scope.preload()
         arguments = (workflow, attempt.payload) if spec.takes_payload else (workflow,)
         if spec.is_resumable:
             cursor = self._cursor(attempt)
