@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 TRACE_VARIABLE = "STEPWELL_CHAOS_TRACE"
+PACE_VARIABLE = "STEPWELL_CHAOS_PACE"
 
 
 class Books(DeclarativeBase):
@@ -70,6 +71,11 @@ def trace(workflow: Workflow[Any], name: str) -> None:
         os.write(file, line.encode())
     finally:
         os.close(file)
+
+
+def dwell(seconds: float) -> None:
+    """Take time; a worker may be told to hurry."""
+    time.sleep(seconds * float(os.environ[PACE_VARIABLE]))
 
 
 def book(workflow: Workflow[Any], name: str) -> None:
@@ -145,7 +151,7 @@ class Long(Workflow):
     @step
     def work(self) -> None:
         trace(self, "work")
-        time.sleep(self.args["seconds"])
+        dwell(self.args["seconds"])
         book(self, "work")
 
     @step
@@ -162,8 +168,7 @@ class LongInSession(Workflow):
         trace(self, "work")
         book(self, "work")
         self.session.flush()
-        reach("body.in_session")
-        time.sleep(self.args["seconds"])
+        dwell(self.args["seconds"])
 
 
 class LongAsync(Workflow):
@@ -185,13 +190,12 @@ class Poison(Workflow):
 
 
 class Innocent(Workflow):
-    """Short steps; the first time a worker sees it, slow enough to die beside the poison."""
+    """Two steps; the first takes long enough to die beside the poison."""
 
     @step
     def first(self) -> None:
         trace(self, "first")
-        if os.environ.get("STEPWELL_CHAOS_FIRST") == "1":
-            time.sleep(0.5)
+        dwell(0.5)
         book(self, "first")
 
     @step

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from tests.chaos.errands import TRACE_VARIABLE
+from tests.chaos.errands import PACE_VARIABLE, TRACE_VARIABLE
 from tests.chaos.faults import Fault
 
 __all__ = ["Fleet", "Options", "WorkerProcess", "until"]
@@ -45,7 +45,7 @@ class Options:
         grace: Seconds that a graceful stop waits for bodies.
         poll: The longest time between two looks, in seconds.
         fault: What happens to it.
-        is_first: Says so to the bodies.
+        pace: How long its bodies take, against what they are told.
     """
 
     queues: Sequence[str] = ("default",)
@@ -55,7 +55,7 @@ class Options:
     poll: float = 1.0
     max_recoveries: int = 5
     fault: Fault | None = None
-    is_first: bool = False
+    pace: float = 1.0
 
 
 class WorkerProcess:
@@ -69,7 +69,7 @@ class WorkerProcess:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(_ROOT / "src"), str(_ROOT)]),
             TRACE_VARIABLE: str(trace),
-            "STEPWELL_CHAOS_FIRST": str(int(options.is_first)),
+            PACE_VARIABLE: str(options.pace),
         }
         command = [sys.executable, "-m", "tests.chaos.program", json.dumps(given)]
         with log.open("wb") as output:

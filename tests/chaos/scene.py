@@ -128,7 +128,12 @@ class Scene:
 
     def wait_until_completed(self, runs: Iterable[Run], *, within: float = 60) -> None:
         wanted = {run.id for run in runs}
-        until(f"{len(wanted)} runs completed", lambda: wanted <= self._ids(RunState.COMPLETED), within=within)
+        try:
+            until(f"{len(wanted)} runs completed", lambda: wanted <= self._ids(RunState.COMPLETED), within=within)
+        except AssertionError:
+            for row in self.well.runs().infos():
+                print(row.id, row.state, row.reason, row.current_step, row.error_message)
+            raise
 
     def wait_until_state(self, run: Run, state: RunState, *, within: float = 30) -> None:
         until(f"{run} is {state}", lambda: run.state is state, within=within)
