@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stepwell.engine.step_session import StepScope
+from stepwell.engine.step_scope import StepScope
 from stepwell.engine.store_journal import StoreJournal
 from stepwell.store.claims import Claims
 from stepwell.store.dialects import Dialect

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.engine.leases import Lease
-from stepwell.engine.step_session import StepScope
+from stepwell.engine.step_scope import StepScope
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.execution.journal import Fact, Letter, Scope, TransientConflict
 from stepwell.execution.suspension import LeaseLost
@@ -90,6 +90,7 @@ class StoreJournal:
         self._known = known
         self._hero = hero
         self._hero_is_optional = hero_is_optional
+        self._scope: StepScope | None = None
         self._began_at = time.monotonic()
         self._written = 0
 
@@ -114,7 +115,10 @@ class StoreJournal:
         self._engine.report(error)
 
     def open_scope(self) -> StepScope:
-        return StepScope(self._database, self._engine.codec, self._hero, self._hero_is_optional)
+        self._scope = StepScope(
+            self._database, self._engine.codec, self._hero, self._hero_is_optional, self._insist
+        )
+        return self._scope
 
     @property
     def starter(self) -> Stepwell:
@@ -241,6 +245,10 @@ class StoreJournal:
         return Verdict(False, row.wakeups, row.stop_request)
 
     def _look(self) -> Any:
+        writing = None if self._scope is None else self._scope.writing
+        if writing is not None:
+            # The step's own transaction may have changed the row: a command to its own run, on SQLite.
+            return self._engine.claims.standing(writing, self._lease.run_id)
         with self._database.read() as connection:
             return self._engine.claims.standing(connection, self._lease.run_id)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -144,6 +145,10 @@ class Scope(Protocol):
 
     def pages(self) -> Pages:
         """Reads queries in pages, for a cursor."""
+        ...
+
+    def looking(self) -> AbstractContextManager[None]:
+        """For a block in which the author's code is only asked: reading in it opens no transaction of the step's."""
         ...
 
     def has_changes(self) -> bool:

@@ -18,10 +18,9 @@ from stepwell.definition.waits import Poll, Signal
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import WaitTimedOut
 from stepwell.execution.journal import Fact
-from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed
+from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
-from stepwell.execution.suspension import LeaseLost
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Conditions"]
@@ -160,16 +159,7 @@ class Conditions:
         return Waited(is_due=True, payload=value)
 
     def _holds(self, spec: StepSpec, condition: Callable[[Any], object]) -> bool:
-        scope = self._recorder.journal.open_scope()
-        try:
-            with self._runtime.attempting(spec, scope) as workflow:
-                return bool(condition(workflow))
-        except LeaseLost:
-            raise
-        except BaseException as error:
-            raise WaitFailed(error) from error
-        finally:
-            scope.close()
+        return bool(ask(self._runtime, spec, self._recorder.journal.open_scope(), condition))
 
 
 def _ended(row: Execution, at: datetime, outcome: Outcome, result: str) -> Execution:

@@ -5,7 +5,6 @@ Written once for both drivers.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
@@ -108,7 +107,7 @@ class Failures:
             step=attempt.spec.on_exception,
             workflow=self._plan.policies,
             counts=counts,
-            random=random.random,
+            random=self._recorder.chance,
             passed=passed,
         )
 

@@ -22,7 +22,7 @@ from stepwell.execution.primitives.attempt import Attempt
 from stepwell.execution.primitives.bodies import Bodies
 from stepwell.execution.primitives.failures import Failures
 from stepwell.execution.primitives.notices import Notices
-from stepwell.execution.primitives.waiting import WaitFailed
+from stepwell.execution.primitives.waiting import WaitFailed, refuse_changes
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.suspension import (
@@ -160,16 +160,19 @@ class StepRunner:
 
     def _conditions(self, attempt: Attempt, workflow: Any) -> Suspension | None:
         """What ``@cancel_if`` and ``skip_if`` say; an error there is an error of this step."""
+        conditions, skip_if = self._plan.cancel_conditions, attempt.spec.skip_if
+        if not conditions and skip_if is None:
+            return None
+        with attempt.scope.looking():
+            verdict = self._verdict(workflow, attempt.spec)
+            refuse_changes(attempt.scope, attempt.spec)
+        return self._runtime.asked or verdict
+
+    def _verdict(self, workflow: Any, spec: StepSpec) -> Suspension | None:
         for condition in self._plan.cancel_conditions:
             if condition.function(workflow):
                 return CancelRequested(condition.name)
-        skip_if = attempt.spec.skip_if
-        skips = skip_if is not None and bool(skip_if(workflow))
-        if (self._plan.cancel_conditions or skip_if is not None) and attempt.scope.has_changes():
-            raise RunError(
-                f"a condition of step {attempt.spec.name!r} changed a record. Conditions are looked at, not "
-                "journaled: move the change into the step."
-            )
+        skips = spec.skip_if is not None and spec.skip_if(workflow)
         return SkipRequested() if skips else None
 
     def _body(self, attempt: Attempt, workflow: Any) -> Any:

@@ -10,10 +10,9 @@ from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
 from stepwell.execution.attempts import latest_scheduled
 from stepwell.execution.journal import Fact
-from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed
+from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
-from stepwell.execution.suspension import LeaseLost
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Timer"]
@@ -83,19 +82,11 @@ class Timer:
     def _computed(self, spec: StepSpec, wait_until: Any) -> datetime:
         if isinstance(wait_until, datetime):
             return wait_until
-        scope = self._recorder.journal.open_scope()
+        answer = ask(self._runtime, spec, self._recorder.journal.open_scope(), wait_until)
         try:
-            with self._runtime.attempting(spec, scope) as workflow:
-                answer = wait_until(workflow)
-                if self._runtime.asked is not None:
-                    raise self._runtime.asked
-                return _instant(answer, f"wait_until of step {spec.name!r}")
-        except LeaseLost:
-            raise
-        except BaseException as error:
-            raise WaitFailed(self._runtime.asked or error) from error
-        finally:
-            scope.close()
+            return _instant(answer, f"wait_until of step {spec.name!r}")
+        except TypeError as error:
+            raise WaitFailed(error) from error
 
 
 def _instant(answer: object, what: str) -> datetime:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution
+from stepwell.errors import RunError
+from stepwell.execution.journal import Scope
 from stepwell.execution.outcome import Activated
+from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.suspension import LeaseLost
 
-__all__ = ["DUE", "WaitFailed", "Waited"]
+__all__ = ["DUE", "WaitFailed", "Waited", "ask", "refuse_changes"]
 
 
 class WaitFailed(Exception):
@@ -41,3 +47,33 @@ class Waited:
 
 
 DUE: Final = Waited(is_due=True)
+
+
+def ask(runtime: ActivationRuntime, spec: StepSpec, scope: Scope, function: Callable[[Any], Any]) -> Any:
+    """What the author's function says about something that a step waits for.
+
+    Raises:
+        WaitFailed: It raised, said a verb, or changed something.
+    """
+    try:
+        with runtime.attempting(spec, scope) as workflow, scope.looking():
+            answer = function(workflow)
+            if runtime.asked is not None:
+                raise runtime.asked
+            refuse_changes(scope, spec)
+            return answer
+    except LeaseLost:
+        raise
+    except BaseException as error:
+        raise WaitFailed(runtime.asked or error) from error
+    finally:
+        scope.close()
+
+
+def refuse_changes(scope: Scope, spec: StepSpec) -> None:
+    """Raise if what was only asked has written something: nobody would commit it, or anybody."""
+    if scope.has_changes():
+        raise RunError(
+            f"a condition of step {spec.name!r} changed a record. Conditions are looked at, not journaled: "
+            "move the change into the step."
+        )
