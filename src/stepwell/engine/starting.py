@@ -8,8 +8,8 @@ that the caller's transaction stays usable.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -26,8 +26,10 @@ from stepwell.errors import RunAlreadyExists, RunError, StoreError
 from stepwell.ids import new_run_id
 from stepwell.observer import EventKind
 from stepwell.states import Reason, RunState
-from stepwell.store.identities import Replacement, holder_of, take_place
+from stepwell.store.identities import discard, holder_of, take_place
+from stepwell.store.reads import find_run
 from stepwell.store.rows import RunRow
+from stepwell.store.schema import runs
 
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
@@ -82,7 +84,7 @@ class Starts:
     def _all(self, place: Place, starts: list[_Start], options: StartOptions) -> list[Run]:
         # Repeated in a transaction of one's own when its answer is lost: the ids are ours, so that what was committed
         # after all is found again and not made twice.
-        found = place.do(lambda connection: self._insert(connection, starts, options))
+        found = place.do(lambda connection: self._insert(connection, place, starts, options))
         ready = {run.queue for start, run in zip(starts, found, strict=True) if run.id == start.id and run.lane}
         place.after_commit(lambda: self._wake(ready))
         for start, run in zip(starts, found, strict=True):
@@ -142,46 +144,67 @@ class Starts:
 
     # -- inserting ----------------------------------------------------------------------------------------------
 
-    def _insert(self, connection: Connection, starts: list[_Start], options: StartOptions) -> list[RunRow]:
+    def _insert(
+        self, connection: Connection, place: Place, starts: list[_Start], options: StartOptions
+    ) -> list[RunRow]:
         # In the order of their keys, so that two batches with common keys do not wait for each other crosswise.
         ordered = sorted(starts, key=lambda start: (start.key.digest if start.key else "", start.id))
         created: set[UUID] = set()
         for begin in range(0, len(ordered), _ROWS_AT_ONCE):
             rows = [start.row for start in ordered[begin : begin + _ROWS_AT_ONCE]]
             created |= self._engine.database.dialect.insert_runs(connection, rows)
-        return [
-            _Inserted.of(start) if start.id in created else self._settle(connection, start, options)
-            for start in starts
-        ]
+        try:
+            return [
+                _Inserted.of(start.row) if start.id in created else self._settle(connection, place, start, options)
+                for start in starts
+            ]
+        except RunAlreadyExists:
+            # The caller's transaction may go on: a batch is there whole or not at all.
+            discard(connection, created)
+            raise
 
-    def _settle(self, connection: Connection, start: _Start, options: StartOptions) -> Any:
+    def _settle(self, connection: Connection, place: Place, start: _Start, options: StartOptions) -> Any:
         """The row was not inserted: it is there already (a repeated start), or its identity is taken."""
-        database = self._engine.database
+        dialect = self._engine.database.dialect
         for _ in range(_MOST_ROUNDS):
-            holder = self._holder(connection, start)
+            holder, row = self._holder(connection, place, start), start.row
             if holder is not None:
-                if holder.id == start.id:
+                if holder.id == start.id or self._answers(start, holder, options):
                     return holder
-                return self._conflict(connection, start, holder, options)
-            # Whoever held the identity has finished between the two statements.
-            if database.dialect.insert_runs(connection, [start.row]):
-                return _Inserted.of(start)
+                row = self._row_instead_of(connection, start, holder)
+            # Whoever held the identity has finished since the insert, or gives way to us.
+            if dialect.insert_if_new(connection, runs, row):
+                return _Inserted.of(row)
         raise StoreError(f"could not settle the identity of {start.row['workflow']} {start.row['key']}: try again.")
 
-    def _holder(self, connection: Connection, start: _Start) -> RunRow | None:
-        digest = None if start.key is None else start.key.digest
-        return holder_of(
-            connection, self._engine.database.dialect, start.id, start.row["workflow"], digest
-        )
+    def _holder(self, connection: Connection, place: Place, start: _Start) -> RunRow | None:
+        """Who stands against the insert, as it is now."""
+        database = self._engine.database
+        wanted = (start.id, start.row["workflow"], None if start.key is None else start.key.digest)
+        found = holder_of(connection, *wanted)
+        if place.sees_newest or not database.dialect.keeps_snapshots:
+            return found
+        # The caller's transaction may show what was there when it began. To lock the row would show the newest one,
+        # and keep its worker waiting for as long as the caller likes.
+        with database.read() as newest:
+            committed = holder_of(newest, *wanted)
+            if committed is None and found is not None and find_run(newest, found.id) is None:
+                # The caller's own, of a moment ago.
+                return found
+        return committed
 
-    def _conflict(self, connection: Connection, start: _Start, holder: RunRow, options: StartOptions) -> Any:
+    def _answers(self, start: _Start, holder: RunRow, options: StartOptions) -> bool:
+        """The start is content with the holder; False if the holder has to give way.
+
+        Raises:
+            RunAlreadyExists: Neither.
+        """
         mode = options.on_conflict or start.call.workflow.on_conflict
-        live = Run(self._engine, holder.id, created=False)
         if mode == "skip" and (not options.same_args or self._same_args(holder, start)):
-            return holder
+            return True
         if mode == "replace" and holder.finished_at is None:
-            return self._replace(connection, start, holder)
-        raise RunAlreadyExists(_refusal(start, holder, mode), live)
+            return False
+        raise RunAlreadyExists(_refusal(start, holder, mode), Run(self._engine, holder.id, created=False))
 
     def _same_args(self, holder: RunRow, start: _Start) -> bool:
         codec = self._engine.codec
@@ -189,20 +212,10 @@ class Starts:
             codec.loads(holder.args, what="arguments")
         ) == codec.canonical(codec.loads(start.row["args"], what="arguments"))
 
-    def _replace(self, connection: Connection, start: _Start, holder: RunRow) -> Any:
+    def _row_instead_of(self, connection: Connection, start: _Start, holder: RunRow) -> dict[str, Any]:
         """Take the identity over. Two runs of one identity never execute at the same time."""
-        replacement: Replacement = take_place(
-            connection, self._engine.commands, holder.id, start.id, self._engine.now()
-        )
-        row = {**start.row, **replacement.columns(start.row)}
-        return self._settle_replacement(connection, replace(start, row=row))
-
-    def _settle_replacement(self, connection: Connection, start: _Start) -> Any:
-        if self._engine.database.dialect.insert_runs(connection, [start.row]):
-            return _Inserted.of(start)
-        raise StoreError(
-            f"another start took the identity of {start.row['workflow']} {start.row['key']} at the same time: try again."
-        )
+        replacement = take_place(connection, self._engine.commands, holder.id, start.id, self._engine.now())
+        return {**start.row, **replacement.columns(start.row)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +227,8 @@ class _Inserted:
     lane: str | None
 
     @classmethod
-    def of(cls, start: _Start) -> Any:
-        return cls(start.row["id"], start.row["queue"], start.row["lane"])
+    def of(cls, row: Mapping[str, Any]) -> Any:
+        return cls(row["id"], row["queue"], row["lane"])
 
 
 def _instant(at: datetime | timedelta | None, now: datetime) -> datetime | None:

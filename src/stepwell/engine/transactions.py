@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, event
+from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from stepwell.definition.runtime import current
@@ -29,6 +30,8 @@ class Place(Protocol):
     """A transaction to write in."""
 
     is_callers: bool
+    sees_newest: bool
+    """Each statement reads what is committed by then."""
 
     def flush(self) -> None:
         """Send what the caller has pending, so that a new hero has its primary key before the start is encoded."""
@@ -45,6 +48,7 @@ class Place(Protocol):
 
 class _Own:
     is_callers = False
+    sees_newest = True
 
     def __init__(self, engine: Stepwell, is_single: bool) -> None:
         self._database = engine.database
@@ -62,14 +66,18 @@ class _Own:
 
 class _Connections:
     is_callers = True
+    sees_newest = False
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, engine: Stepwell) -> None:
+        self._connection = _on_our_database(connection, engine)
 
     def flush(self) -> None:
         """A connection has no pending records."""
 
     def do(self, work: Callable[[Connection], T]) -> T:
+        if not self._connection.in_transaction():
+            # As its first statement would. Ours may go straight to the driver, and then nothing would be committed.
+            self._connection.begin()
         return work(self._connection)
 
     def after_commit(self, call: Callable[[], None]) -> None:
@@ -78,6 +86,7 @@ class _Connections:
 
 class _Sessions:
     is_callers = True
+    sees_newest = False
 
     def __init__(self, session: Session, engine: Stepwell) -> None:
         self._session = session
@@ -95,9 +104,10 @@ class _Sessions:
 
 class _Steps:
     is_callers = True
+    sees_newest = True
 
-    def __init__(self, runtime: ActivationRuntime) -> None:
-        self._scope: Any = runtime.scope
+    def __init__(self, scope: Any) -> None:
+        self._scope = scope
 
     def flush(self) -> None:
         self._scope.flush()
@@ -129,11 +139,11 @@ def place_of(engine: Stepwell, options: StartOptions, *, is_single: bool = False
         RunError: The session is an asynchronous one.
     """
     if options.connection is not None:
-        return _Connections(options.connection)
-    if options.session is not None:
-        return _Sessions(_synchronous(options.session), engine)
+        return _Connections(options.connection, engine)
     runtime = current_step_scope(engine)
-    return _Own(engine, is_single) if runtime is None else _Steps(runtime)
+    if options.session is not None and not (runtime and options.session is runtime.scope.session):
+        return _Sessions(_synchronous(options.session), engine)
+    return _Own(engine, is_single) if runtime is None else _Steps(runtime.scope)
 
 
 def _synchronous(session: Any) -> Session:
@@ -150,12 +160,18 @@ def _synchronous(session: Any) -> Session:
 def _session_connection(session: Session, engine: Stepwell) -> Connection:
     try:
         connection = session.connection()
-    except Exception:
-        # A session with a bind for each class: any of them that is our database will do.
-        connection = session.connection(bind_arguments={"bind": engine.database.engine})
+    except UnboundExecutionError as error:
+        raise StoreError(
+            "the session has a bind for each class and none for all, so that nobody can tell which transaction is "
+            'meant. Give it: connection=session.connection(bind_arguments={"mapper": SomeClass}).'
+        ) from error
+    return _on_our_database(connection, engine)
+
+
+def _on_our_database(connection: Connection, engine: Stepwell) -> Connection:
     if not engine.database.dialect.speaks(connection):
         raise StoreError(
-            f"the session's database is not a {engine.database.dialect} one, the runs' is: a start can join a "
+            f"the caller's database is not a {engine.database.dialect} one, the runs' is: a start can join a "
             "transaction of its own database only."
         )
     return connection

@@ -77,7 +77,7 @@ class Commands:
         run = self.lock(connection, run_id, "pause")
         if run.state == RunState.RUNNING:
             return _request(connection, run, "pause", now, reason, by)
-        if run.state == RunState.PAUSED:
+        if run.state == RunState.PAUSED or _stands_above(run, "pause"):
             return _UNCHANGED
         _change(connection, run, now, state=RunState.PAUSED, reason=reason, lane=None, wake_at=None)
         return Done(Answer.DONE)
@@ -91,7 +91,9 @@ class Commands:
         if run.state not in ATTENTION:
             return self._withdraw_pause(connection, run, now)
         _journal_command(connection, run, "resume", now, by)
-        _make_ready(connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=None)
+        # What else was asked for before the pause still stands.
+        request = None if _verb(run.stop_request) == "pause" else run.stop_request
+        _make_ready(connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=request)
         return Done(Answer.DONE, ready_in=run.queue)
 
     def _withdraw_pause(self, connection: Connection, run: RunRow, now: datetime) -> Done:
@@ -103,7 +105,7 @@ class Commands:
     def skip(self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None) -> Done:
         """Leave the step that the run is at now as skipped, and go on with the next, also from ``paused``."""
         run = self.lock(connection, run_id, "skip")
-        if run.current_step is None:
+        if run.current_step is None or _stands_above(run, "skip"):
             return _UNCHANGED
         if run.state == RunState.RUNNING:
             return _request(connection, run, "skip", now, reason, by)
@@ -138,6 +140,9 @@ class Commands:
     def reschedule(self, connection: Connection, run_id: UUID, now: datetime, at: datetime) -> Done:
         """Move the instant of a parked run; what it is parked for stays."""
         run = self.lock(connection, run_id, "reschedule")
+        if run.stop_request is not None:
+            # Its last worker was lost with it: whoever claims the run next has that to do first, and at once.
+            return _UNCHANGED
         connection.execute(_MOVE_SCHEDULED, {"run": run.id, "instant": at})
         if at <= now:
             _make_ready(connection, run, now)
@@ -178,6 +183,11 @@ def _decoded(stop_request: str | None) -> dict[str, Any]:
 
 def _verb(stop_request: str | None) -> str | None:
     return _decoded(stop_request).get("verb")
+
+
+def _stands_above(run: RunRow, verb: str) -> bool:
+    """A stronger request than this verb stands on the run."""
+    return _STRENGTH.get(_verb(run.stop_request) or "", 0) > _STRENGTH[verb]
 
 
 def _request_text(verb: str, now: datetime, reason: str | None, by: str | None, step: str | None) -> str:

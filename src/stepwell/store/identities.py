@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, or_, select, update
+from sqlalchemy import Connection, delete, update
 
 from stepwell.errors import InvalidTransition
 from stepwell.states import Reason, RunState
 from stepwell.store.commands import Commands, with_successor
-from stepwell.store.dialects import Dialect
-from stepwell.store.rows import RUN, RunRow
+from stepwell.store.reads import find_by_identity, find_run
+from stepwell.store.rows import RunRow
 from stepwell.store.schema import runs
 
-__all__ = ["Replacement", "holder_of", "take_place"]
+__all__ = ["Replacement", "discard", "holder_of", "take_place"]
 
 _HEAL_POLL: Final = timedelta(seconds=30)
+_AT_ONCE: Final = 500
 
 
-def holder_of(
-    connection: Connection, dialect: Dialect, run_id: UUID, workflow: str, digest: str | None
-) -> RunRow | None:
-    """The run with this id, or else the one that holds the identity; None when it is free.
+def holder_of(connection: Connection, run_id: UUID, workflow: str, digest: str | None) -> RunRow | None:
+    """The run with this id, or else the one that holds the identity; None when it is free. Locks nothing."""
+    found = find_run(connection, run_id)
+    if found is None and digest is not None:
+        found = find_by_identity(connection, workflow, digest)
+    return found
 
-    Reads what is committed now, also in a caller's transaction that began before (MariaDB's REPEATABLE READ).
-    """
-    is_it = runs.c.id == run_id
-    if digest is not None:
-        is_it = or_(is_it, (runs.c.workflow == workflow) & (runs.c.active_key == digest))
-    question = select(*RUN.columns).where(is_it)
-    if dialect.skips_locked_rows:
-        question = question.with_for_update(read=True, of=runs)
-    found = RUN.all(connection.execute(question))
-    return next((run for run in found if run.id == run_id), found[0] if found else None)
+
+def discard(connection: Connection, run_ids: Iterable[UUID]) -> None:
+    """Take back runs that were inserted in this very transaction."""
+    ids = sorted(run_ids)
+    for start in range(0, len(ids), _AT_ONCE):
+        connection.execute(delete(runs).where(runs.c.id.in_(ids[start : start + _AT_ONCE])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -329,4 +329,6 @@ def quiet_place() -> Place:
     def refused(*_: object) -> NoReturn:
         raise AssertionError("neither coroutines nor time limits here")
 
-    return Place("first", lambda _seconds, _steps: False, lambda: False, lambda: False, refused, refused, refused)
+    return Place(
+        "first", lambda _seconds, _steps: False, lambda: False, lambda: False, refused, refused, refused
+    )

@@ -57,6 +57,8 @@ class Dialect(ABC):
     """The database can wake a listener."""
     has_one_writer: ClassVar[bool] = False
     """One write transaction at a time in the whole database: writers queue in the write gate."""
+    keeps_snapshots: ClassVar[bool] = False
+    """A caller's transaction may go on reading what was there when it began, and yet meet what came since."""
     isolation_level: ClassVar[str | None] = "READ COMMITTED"
 
     def __init__(self, options: DatabaseOptions) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, Table, insert, text
+from sqlalchemy import Connection, Select, Table, bindparam, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import UnsupportedDatabase
 from stepwell.store.dialects.base import DatabaseOptions, Dialect
-from stepwell.store.dialects.rowwise import Rowwise, as_stored
+from stepwell.store.dialects.rowwise import Rowwise
 from stepwell.store.schema import runs
 
 __all__ = ["MariaDBDialect"]
@@ -22,6 +22,9 @@ _DUPLICATE: Final = 1062
 _DEADLOCK: Final = 1213
 _LOCK_TIMEOUT: Final = 1205
 _ROWS_AT_ONCE: Final = 500
+_TAKEN: Final = select(runs.c.active_key).where(
+    runs.c.workflow == bindparam("workflow"), runs.c.active_key.in_(bindparam("digests", expanding=True))
+)
 
 
 class MariaDBDialect(Dialect):
@@ -30,6 +33,7 @@ class MariaDBDialect(Dialect):
     name: ClassVar[str] = "mariadb"
     updates_return_rows: ClassVar[bool] = False
     groups_commits: ClassVar[bool] = False
+    keeps_snapshots: ClassVar[bool] = True
 
     def __init__(self, options: DatabaseOptions) -> None:
         super().__init__(options)
@@ -83,25 +87,31 @@ class MariaDBDialect(Dialect):
         return self._rows.apply(entries, guard, connection.exec_driver_sql)
 
     def insert_runs(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
-        names = tuple(rows[0])
-        columns = ", ".join(f"`{name}`" for name in names)
-        marks = ", ".join(["%s"] * len(names))
-        # INSERT IGNORE would truncate silently; this update of nothing does not.
-        sql = f"INSERT INTO stepwell_runs ({columns}) VALUES ({marks}) ON DUPLICATE KEY UPDATE id = id"
+        inserted: set[UUID] = set()
         for start in range(0, len(rows), _ROWS_AT_ONCE):
-            part = rows[start : start + _ROWS_AT_ONCE]
-            connection.exec_driver_sql(sql, [tuple(as_stored(row[name]) for name in names) for row in part])
-        return self._existing(connection, [row["id"].hex for row in rows])
+            inserted |= self._insert_free(connection, rows[start : start + _ROWS_AT_ONCE])
+        return inserted
 
-    @staticmethod
-    def _existing(connection: Connection, ids: list[str]) -> set[UUID]:
-        found: set[UUID] = set()
-        for start in range(0, len(ids), _ROWS_AT_ONCE):
-            part = tuple(ids[start : start + _ROWS_AT_ONCE])
-            marks = ", ".join(["%s"] * len(part))
-            sql = f"SELECT id FROM stepwell_runs WHERE id IN ({marks}) LOCK IN SHARE MODE"
-            found.update(UUID(hex=row[0]) for row in connection.exec_driver_sql(sql, part))
-        return found
+    def _insert_free(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
+        # Looked at first: an insert that is refused locks what stands against it until the caller's transaction ends,
+        # and an upsert would even lock that run's row, and stop its worker.
+        taken = _taken_identities(connection, rows)
+        free = []
+        for row in rows:
+            identity = (row["workflow"], row["active_key"])
+            if identity not in taken:
+                free.append(row)
+            if row["active_key"] is not None:
+                taken.add(identity)
+        try:
+            if free:
+                connection.execute(insert(runs), free)
+        except IntegrityError as error:
+            if not _is_duplicate(error):
+                raise
+            # Another start was quicker with one of them. The statement was undone, the transaction was not.
+            free = [row for row in free if self.insert_if_new(connection, runs, row)]
+        return {row["id"] for row in free}
 
     def through(self, question: Select[Any], index: str) -> Select[Any]:
         # Where a question is for a good part of a table the planner would sort, and a sort locks all it has seen.
@@ -114,7 +124,7 @@ class MariaDBDialect(Dialect):
             connection.execute(insert(table).values(**values))
         except IntegrityError as error:
             # Undoes its own statement and nothing else: the transaction stays usable.
-            if getattr(error.orig, "args", ())[:1] == (_DUPLICATE,):
+            if _is_duplicate(error):
                 return False
             raise
         return True
@@ -134,6 +144,24 @@ class MariaDBDialect(Dialect):
     def is_retryable(self, error: DBAPIError) -> bool:
         arguments: tuple[object, ...] = getattr(error.orig, "args", ())
         return arguments[:1] in ((_DEADLOCK,), (_LOCK_TIMEOUT,))
+
+
+def _is_duplicate(error: IntegrityError) -> bool:
+    return getattr(error.orig, "args", ())[:1] == (_DUPLICATE,)
+
+
+def _taken_identities(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """Those of the rows' identities that another run is seen to hold."""
+    keys: dict[str, list[str]] = {}
+    for row in rows:
+        if row["active_key"] is not None:
+            keys.setdefault(row["workflow"], []).append(row["active_key"])
+    taken: set[tuple[str, str]] = set()
+    for workflow, digests in keys.items():
+        # One list for each class: the planner finds no way into an index by a list of pairs.
+        found = connection.execute(_TAKEN, {"workflow": workflow, "digests": digests})
+        taken.update((workflow, digest) for digest in found.scalars())
+    return taken
 
 
 def _finish_only_unfinished(names: list[str]) -> str:
