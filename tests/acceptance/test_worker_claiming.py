@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from stepwell import Run, Stepwell
-from stepwell.states import RunState
+from stepwell import ManualClock, Run, Stepwell
+from stepwell.engine.store_journal import StoreJournal
+from stepwell.entries import Execution, Settlement
+from stepwell.states import ExecutionState, Kind, Outcome, RunState
 from stepwell.store.database import AnswerLost
 from stepwell.worker.claimer import Claimer
 from stepwell.worker.contact import Contact
 from stepwell.worker.worker import Worker
 from tests.chaos.errands import Plain
+from tests.integration.store.rig import quiet_place
 
 LEASE = timedelta(seconds=30)
 
@@ -160,3 +163,20 @@ def test_a_run_that_parks_while_the_worker_looks_is_not_slept_over(
     looking.join(timeout=5)
     assert len(ticks) == 2
     assert 0.4 < ticks[1] - ticks[0] < 1.4
+
+
+def test_a_second_claim_at_one_instant_knows_the_journal(sqlite_url: str) -> None:
+    """A clock that stands still makes no run forget its steps: no entry is written in place of another."""
+    well = Stepwell(sqlite_url, clock=ManualClock(), default=False)
+    start(well)
+    claimer = claimer_of(well)
+    (first,), _ = claimer.tick(1)
+    execution = Execution(
+        1, "a", Kind.STEP, ExecutionState.COMPLETED, Outcome.SUCCESS, finished_at=well.now()
+    )
+    settlement = Settlement(RunState.READY, due_at=well.now())
+    journal = StoreJournal(well, first.lease, quiet_place(), first.history, None, hero_is_optional=True)
+    journal.write([execution], current_step="b", settlement=settlement)
+    (second,), _ = claimer.tick(1)
+    assert [row.name for row in second.history] == ["a"]
+    well.close()

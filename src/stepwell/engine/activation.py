@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +44,14 @@ class _Deferred(Exception):
         self.reason = reason
 
 
-def activate(engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: Sequence[Fact]) -> Activated | None:
+def activate(
+    engine: Stepwell,
+    run: RunRow,
+    lease: Lease,
+    place: Place,
+    known: Sequence[Fact],
+    journal: Callable[..., StoreJournal] = StoreJournal,
+) -> Activated | None:
     """Drive a claimed run until it parks or ends.
 
     Args:
@@ -53,12 +60,13 @@ def activate(engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: S
         lease: Its lease, in the engine's book.
         place: The worker.
         known: The run's journal.
+        journal: How it is written; one that breaks down at a chosen place, in tests.
 
     Returns:
         None when the lease was lost: whoever has the run now goes on from what is durable.
     """
     try:
-        activated = _prepared(engine, run, lease, place, known)
+        activated = _prepared(engine, run, lease, place, known, journal)
     except LeaseLost:
         _log.warning("a lease was lost", extra={"action": "activation.lost", **_facts(run)})
         return None
@@ -70,13 +78,18 @@ def activate(engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: S
 
 
 def _prepared(
-    engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: Sequence[Fact]
+    engine: Stepwell,
+    run: RunRow,
+    lease: Lease,
+    place: Place,
+    known: Sequence[Fact],
+    make: Callable[..., StoreJournal],
 ) -> Activated:
-    plain = StoreJournal(engine, lease, place, known, None, hero_is_optional=True, workflow=run.workflow)
+    plain = make(engine, lease, place, known, None, hero_is_optional=True, workflow=run.workflow)
     try:
         if run.after_id is not None and engine.is_open(run.after_id):
             return _settle(plain, run, _awaiting_predecessor(engine, run))
-        recorder = _recorder(engine, run, lease, place, known)
+        recorder = _recorder(engine, run, lease, place, known, make)
         return LinearDriver(recorder).drive()
     except _Deferred as deferred:
         return _settle(plain, run, _deferral(engine, run, deferred))
@@ -85,7 +98,12 @@ def _prepared(
 
 
 def _recorder(
-    engine: Stepwell, run: RunRow, lease: Lease, place: Place, known: Sequence[Fact]
+    engine: Stepwell,
+    run: RunRow,
+    lease: Lease,
+    place: Place,
+    known: Sequence[Fact],
+    make: Callable[..., StoreJournal],
 ) -> Recorder:
     try:
         workflow: Any = find_workflow(run.workflow)
@@ -94,7 +112,8 @@ def _recorder(
     plan = workflow.plan
     if run.version > workflow.version:
         raise _Deferred(
-            Reason.NEWER_VERSION, f"{run.workflow} {run.version} is newer than this worker's {workflow.version}"
+            Reason.NEWER_VERSION,
+            f"{run.workflow} {run.version} is newer than this worker's {workflow.version}",
         )
     if run.current_step is not None and plan.find(run.current_step) is None:
         raise _Deferred(Reason.UNKNOWN_STEP, f"{run.workflow} has no step {run.current_step!r} here")
@@ -118,8 +137,10 @@ def _recorder(
         options=options,
     )
     hero = hero_reference(run, engine.codec)
-    journal = StoreJournal(engine, lease, place, known, hero, workflow.is_hero_optional, workflow.version, run.workflow)
-    return Recorder(journal, facts, engine.codec, result_limit=engine.result_limit)
+    journal = make(
+        engine, lease, place, known, hero, workflow.is_hero_optional, workflow.version, run.workflow
+    )
+    return Recorder(journal, facts, engine.codec, result_limit=engine.result_limit, chance=engine.chance)
 
 
 def _decoded_args(engine: Stepwell, run: RunRow) -> dict[str, Any]:
@@ -188,7 +209,9 @@ def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
         )
     wait = min(_FIRST_DEFERRAL * 2 ** since["times"], _LONGEST_DEFERRAL)
     details["deferred"] = {**since, "last": now.timestamp(), "times": since["times"] + 1}
-    _log.warning("a run was deferred", extra={"action": "activation.defer", "why": str(deferred), **_facts(run)})
+    _log.warning(
+        "a run was deferred", extra={"action": "activation.defer", "why": str(deferred), **_facts(run)}
+    )
     return Settlement(
         RunState.WAITING, reason=deferred.reason, wake_at=now + wait, details=json.dumps(details)
     )
@@ -212,5 +235,3 @@ def _after_the_end(engine: Stepwell, run: RunRow, activated: Activated) -> None:
 
 def _facts(run: RunRow) -> dict[str, str | None]:
     return {"run_id": str(run.id), "workflow": run.workflow, "step": run.current_step}
-
-

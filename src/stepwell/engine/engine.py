@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -107,6 +108,8 @@ class Stepwell:
         self.result_limit = result_limit
         self.observers = Observers(observers)
         self.report_error = report_error
+        # What jitter is drawn from; tests do without chance.
+        self.chance: Callable[[], float] = random.random
         self.database: Database = open_database(database, options, self.clock)
         self.claims = Claims(self.database.dialect)
         self.commands = Commands(self.database.dialect)

@@ -7,6 +7,7 @@ is due, whether it belongs in this place, then the step itself.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from stepwell.definition.plan import StepSpec
@@ -55,6 +56,8 @@ class LinearDriver:
             if ended is not None:
                 if self._recorder.settled is not None:
                     self._notices.settled(self._recorder.settled, self._runtime.failure)
+                if ended.state is RunState.FAILED:
+                    return replace(ended, error=self._runtime.failure)
                 return ended
 
     def _go_on(self) -> Activated | None:

@@ -21,6 +21,7 @@ class Activated:
         ready_in: The queue in which it is ready, if it was handed back.
         successor: The run that waits for this one to be over.
         wake_at: When the run will be looked at again, if it is parked until an instant.
+        error: What the author's code raised, if the run failed by it.
     """
 
     state: RunState
@@ -29,3 +30,4 @@ class Activated:
     wake_at: datetime | None = None
     ready_in: str | None = None
     successor: UUID | None = None
+    error: BaseException | None = None

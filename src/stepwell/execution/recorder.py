@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -32,15 +33,23 @@ class Recorder:
         stop_request: What somebody asks of the run, as last seen.
         wake_by: A parked run is woken at this instant at the latest.
         settled: How this activation left the run, once it has.
+        chance: Answers from 0 to 1, for delays that are not to be the same for all.
     """
 
     def __init__(
-        self, journal: Journal, run: RunFacts, codec: Codec, *, result_limit: int = RESULT_LIMIT
+        self,
+        journal: Journal,
+        run: RunFacts,
+        codec: Codec,
+        *,
+        result_limit: int = RESULT_LIMIT,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self.journal = journal
         self.run = run
         self.codec = codec
         self.result_limit = result_limit
+        self.chance = chance
         self.context = Context(run.context, codec)
         self.current_step = run.current_step
         self.wakeups = run.wakeups

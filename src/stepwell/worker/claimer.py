@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from stepwell.clock import SystemClock
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
 from stepwell.ids import new_token
@@ -141,7 +142,7 @@ class Claimer:
                 engine.database.dialect,
                 now,
                 max_recoveries=engine.max_recoveries,
-                random=random.random,
+                random=engine.chance,
             )
 
         taken = engine.database.repeating(recover)
@@ -172,12 +173,14 @@ class Claimer:
     def _claim_from(self, queue: str, wanted: int) -> None:
         engine, token = self._engine, new_token()
         now, asked_at = engine.now(), engine.clock.monotonic()
+        # On a clock that a test moves, a run may be claimed twice at one instant.
+        first_at = now if isinstance(engine.clock, SystemClock) else None
 
         def claim(connection: Connection) -> tuple[list[RunRow], dict[UUID, list[HistoryRow]]]:
             runs = engine.claims.claim(
                 connection, queue, wanted, owner=self._worker, token=token, now=now, until=now + engine.lease
             )
-            return runs, _histories(connection, runs, now)
+            return runs, _histories(connection, runs, first_at)
 
         try:
             runs, known = engine.database.retrying(claim, is_single=True)
@@ -205,7 +208,9 @@ class Claimer:
             self._held.append(Claimed(run, lease, known.get(run.id, ())))
 
 
-def _histories(connection: Connection, runs: Sequence[RunRow], now: datetime) -> dict[UUID, list[HistoryRow]]:
-    """The journals of the runs that have one, in one query: a run that is claimed for the first time has none."""
-    begun = [run.id for run in runs if run.started_at != now or run.wakeups]
+def _histories(
+    connection: Connection, runs: Sequence[RunRow], first_at: datetime | None
+) -> dict[UUID, list[HistoryRow]]:
+    """The journals of the runs in one query; one whose first claim is this, at ``first_at``, has none."""
+    begun = [run.id for run in runs if run.started_at != first_at or run.wakeups]
     return histories(connection, begun)
