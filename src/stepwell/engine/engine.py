@@ -242,10 +242,10 @@ class Stepwell:
     def reading(self) -> Iterator[Connection]:
         """A connection to read with: inside a step whose transaction is open, that one."""
         self.connect()
-        runtime = current_step_scope(self)
-        if runtime is not None and self.database.dialect.has_one_writer and runtime.scope.has_changes():
-            connection: Connection = runtime.scope.connection  # type: ignore[attr-defined]  # the store's scope
-            yield connection
+        scope = self._open_scope()
+        if scope is not None:
+            # What the step has started is there, and nowhere else yet.
+            yield scope.connection
             return
         with self._explaining(), self.database.read() as connection:
             yield connection
@@ -256,15 +256,20 @@ class Stepwell:
         Inside a step on SQLite, where there is one writer, it takes part in the step's transaction if one is open.
         """
         self.connect()
-        runtime = current_step_scope(self)
-        if runtime is not None and self.database.dialect.has_one_writer and runtime.scope.has_changes():
-            scope: Any = runtime.scope
+        scope = self._open_scope()
+        if scope is not None and self.database.dialect.has_one_writer:
             done = work(scope.connection, self.now())
             scope.after_commit.append(lambda: self._follow(done))
         else:
             done = self.database.repeating(lambda connection: work(connection, self.now()))
             self._follow(done)
         return done.answer
+
+    def _open_scope(self) -> Any:
+        """The scope of the step that is running here, if its transaction is open."""
+        runtime = current_step_scope(self)
+        scope: Any = None if runtime is None else runtime.scope
+        return None if scope is None or scope.writing is None else scope
 
     def _follow(self, done: Done) -> None:
         self.hub.run_ended()

@@ -143,7 +143,7 @@ class StepScope:
             self._end_look(keeps=not self.has_changes())
 
     def _look_up(self, read: Callable[[], T]) -> T:
-        """Something that the library reads by itself: an outage of the database is no error of the author's."""
+        """Something that the library reads by itself: an outage of the database is not the author's error."""
 
         def look() -> T:
             try:
@@ -234,8 +234,8 @@ class StepScope:
     def _check_transaction(self) -> None:
         if self._transaction is not None and not self._transaction.is_active:
             raise RunError(
-                "the step's transaction was over before the step was: an error of the database undid it, or the "
-                "step ended it by itself. To go on after such an error, put what may fail into a "
+                "the step's transaction was over before the step was: an error of the database undid it, or "
+                "the step ended it by itself. To go on after such an error, put what may fail into a "
                 "`with self.session.begin_nested():` block."
             )
 
@@ -290,8 +290,11 @@ class StepScope:
 
     @property
     def writing(self) -> Connection | None:
-        """The connection of the step's transaction, if that is open."""
-        return None if self._writing is None or self._writing.invalidated else self._writing
+        """The connection of the step's transaction, if that is open, on the step's own thread."""
+        connection = self._writing
+        if connection is None or connection.invalidated or threading.get_ident() != self._thread:
+            return None
+        return connection
 
     def _guarded(self, work: Callable[[], T]) -> T:
         try:
@@ -312,7 +315,7 @@ class StepScope:
             )
 
     def close(self) -> None:
-        """Undo what is not committed, and give everything back; it may be used again, and then begins anew."""
+        """Undo what is not committed, and give everything back; used again, it begins anew."""
         session, self._session = self._session, None
         connection, self._writing = self._writing, None
         self._hero, self._hero_is_loaded = None, False
