@@ -1,7 +1,7 @@
 """Databases that tests share.
 
-There are many laws and each is quickly shown: making a database for it would take longer than the test. So the tests
-that use these fixtures share one database for each product, and each begins with empty tables.
+There are many laws and each is quickly shown: making a database for it would take longer than the test. So
+the tests that use these fixtures share one database for each product, and each begins with empty tables.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from sqlalchemy import NullPool, create_engine
 
 from stepwell.store.schema import metadata
 from tests.databases import Product
+from tests.integration.town import Town, town_on
 
 SERVERS = [pytest.param(name, marks=pytest.mark.servers) for name in ("postgresql", "mariadb")]
 
@@ -45,6 +46,20 @@ def shared_server_url(common_server_url: str) -> Iterator[str]:
     """The same on the two servers only, for laws about row locks and connections."""
     yield common_server_url
     wipe(common_server_url)
+
+
+@pytest.fixture
+def town(shared_url: str) -> Iterator[Town]:
+    """A small application and an engine beside it, on each product in turn."""
+    with town_on(shared_url) as town:
+        yield town
+
+
+@pytest.fixture
+def server_town(shared_server_url: str) -> Iterator[Town]:
+    """The same on the two servers."""
+    with town_on(shared_server_url) as town:
+        yield town
 
 
 def wipe(url: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -12,59 +12,15 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from stepwell import Run, RunAlreadyExists, RunState
-from stepwell.engine.activation import activate
-from stepwell.engine.leases import Lease
-from stepwell.engine.store_journal import StoreJournal
-from stepwell.entries import Settlement
 from stepwell.states import ATTENTION, TERMINAL
-from stepwell.store.recovery import recover_expired
-from stepwell.store.rows import RunRow
-from tests.integration.store.rig import at_once, quiet_place, start_together, wait_until
-from tests.integration.town import SECOND, Forever, Greet, Parcel, Person, Plain, Town, town_on
+from tests.integration.store.rig import at_once, start_together, wait_until
+from tests.integration.town import SECOND, Forever, Greet, Parcel, Person, Plain, Town
 
 MODES = ["reject", "skip", "replace"]
 
 
-@pytest.fixture
-def town(shared_url: str) -> Iterator[Town]:
-    with town_on(shared_url) as town:
-        yield town
-
-
-@pytest.fixture
-def server_town(shared_server_url: str) -> Iterator[Town]:
-    with town_on(shared_server_url) as town:
-        yield town
-
-
 def parcel(town: Town, number: object = 1, *, args: dict[str, Any] | None = None, **options: Any) -> Run:
     return Parcel.with_options(engine=town.well, **options).start(number=number, **(args or {}))
-
-
-def set_state(town: Town, run: Run, state: RunState) -> None:
-    """Bring a run into a state, as a worker or a person would."""
-    if state is RunState.CANCELED:
-        run.cancel()
-    elif state is RunState.PAUSED:
-        run.pause()
-    elif state is not RunState.READY:
-        drive(town, town.claim(run), state)
-
-
-def drive(town: Town, row: RunRow, state: RunState | None = None) -> None:
-    """Settle a claimed run in this state; by default drive it as a worker does."""
-    token: Any = row.lease_token
-    lease = Lease(row.id, token, town.clock.monotonic() + 30)
-    town.well.leases.add(lease)
-    if state is None:
-        assert activate(town.well, row, lease, quiet_place(), ()) is not None
-        return
-    if state is RunState.RUNNING:
-        return
-    settlement = Settlement(state, frees_identity=state in TERMINAL)
-    StoreJournal(town.well, lease, quiet_place(), (), None, True).write(
-        (), current_step=None, settlement=settlement
-    )
 
 
 # -- what is the same -------------------------------------------------------------------------------------
@@ -155,7 +111,7 @@ def test_who_stands_in_the_way_is_who_is_open(town: Town, mode: Any) -> None:
     """Each open state holds the identity, stopped ones too; a run that is over frees it."""
     for number, state in enumerate(RunState):
         first = parcel(town, number)
-        set_state(town, first, state)
+        town.bring(first, state)
         if state in TERMINAL:
             assert parcel(town, number, on_conflict=mode) != first
         elif mode == "reject":
@@ -176,9 +132,9 @@ def test_an_identity_for_ever_is_used_once(town: Town) -> None:
         if state is RunState.CANCELED:
             first.cancel()
         elif state is RunState.COMPLETED:
-            drive(town, town.claim(first))
+            town.drive(town.claim(first))
         else:
-            set_state(town, first, state)
+            town.bring(first, state)
         assert first.state == state
         with pytest.raises(RunAlreadyExists):
             start(number=number)
@@ -215,10 +171,10 @@ def test_a_held_run_is_replaced_when_it_has_ended(town: Town) -> None:
     assert (old.state, old.info().active_key) == (RunState.RUNNING, None)
     assert town.well.runs("town.Parcel").with_key(1).all() == [new]
 
-    drive(town, held)
+    town.drive(held)
     assert (old.state, old.reason) == (RunState.CANCELED, "replaced")
     assert new.state is RunState.READY
-    drive(town, town.claim(new))
+    town.drive(town.claim(new))
     assert new.state is RunState.COMPLETED
 
 
@@ -229,14 +185,14 @@ def test_the_two_never_run_at_the_same_time(town: Town) -> None:
     new = parcel(town, on_conflict="replace")
     for _ in range(3):
         town.clock.travel(31 * SECOND)
-        town.well.database.retrying(lambda c: town.well.claims.promote(c, town.clock.now()))
-        drive(town, town.claim(new))
+        town.promote()
+        town.drive(town.claim(new))
         assert (new.state, new.reason, new.steps) == (RunState.AWAITING, "predecessor", [])
 
-    drive(town, held, RunState.COMPLETED)
+    town.drive(held, RunState.COMPLETED)
     town.clock.travel(31 * SECOND)
-    town.well.database.retrying(lambda c: town.well.claims.promote(c, town.clock.now()))
-    drive(town, town.claim(new))
+    town.promote()
+    town.drive(town.claim(new))
     assert new.state is RunState.COMPLETED
 
 
@@ -247,7 +203,7 @@ def test_replacing_again_inherits_the_wait(town: Town) -> None:
     second, third = parcel(town, on_conflict="replace"), parcel(town, on_conflict="replace")
     assert (second.state, second.reason) == (RunState.CANCELED, "replaced")
     assert (third.state, third.info().after_id) == (RunState.AWAITING, old.id)
-    drive(town, held)
+    town.drive(held)
     assert (old.state, third.state, second.state) == (RunState.CANCELED, RunState.READY, RunState.CANCELED)
 
 
@@ -256,7 +212,7 @@ def test_a_wait_for_one_who_is_over_is_not_inherited(town: Town) -> None:
     old = parcel(town)
     held = town.claim(old)
     second = parcel(town, on_conflict="replace")
-    drive(town, held)
+    town.drive(held)
     third = parcel(town, on_conflict="replace")
     assert (second.state, third.state, third.info().after_id) == (RunState.CANCELED, RunState.READY, None)
 
@@ -267,7 +223,7 @@ def test_a_canceled_newcomer_leaves_the_old_one_to_its_end(town: Town) -> None:
     held = town.claim(old)
     new = parcel(town, on_conflict="replace")
     new.cancel()
-    drive(town, held)
+    town.drive(held)
     assert (old.state, new.state) == (RunState.CANCELED, RunState.CANCELED)
     assert parcel(town).created
 
@@ -278,15 +234,13 @@ def test_a_replaced_run_whose_worker_is_lost_still_ends(town: Town) -> None:
     town.claim(old)
     new = parcel(town, on_conflict="replace")
     town.clock.travel(31 * SECOND)
-    well = town.well
-    well.database.retrying(
-        lambda c: recover_expired(c, well.database.dialect, well.now(), max_recoveries=5, random=lambda: 0.5)
-    )
+    town.recover()
     assert old.state is RunState.WAITING
     old.pause()
+    old.skip()
     old.reschedule(SECOND * 10_000)
-    well.database.retrying(lambda c: well.claims.promote(c, well.now()))
-    drive(town, town.claim(old))
+    town.promote()
+    town.drive(town.claim(old))
     assert (old.state, new.state) == (RunState.CANCELED, RunState.READY)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any, cast
 from uuid import UUID
 
@@ -13,25 +12,23 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.orm import Session
 
-from stepwell import Run, RunAlreadyExists, RunError, Stepwell, StoreError, Unstorable
+from stepwell import (
+    Run,
+    RunAlreadyExists,
+    RunError,
+    RunState,
+    Stepwell,
+    StoreError,
+    Unstorable,
+    Workflow,
+    step,
+)
 from stepwell.entries import JournalEntry
 from stepwell.store.database import AnswerLost
 from tests.databases import PostgreSQL
 from tests.integration.store.cable import Cable, Cut
 from tests.integration.store.rig import Statements, done
 from tests.integration.town import NOON, SECOND, Greet, Parcel, Person, Plain, Town, town_on
-
-
-@pytest.fixture
-def town(shared_url: str) -> Iterator[Town]:
-    with town_on(shared_url) as town:
-        yield town
-
-
-@pytest.fixture
-def server_town(shared_server_url: str) -> Iterator[Town]:
-    with town_on(shared_server_url) as town:
-        yield town
 
 
 def plain(town: Town, **options: Any) -> Run:
@@ -69,7 +66,7 @@ def test_a_start_may_lie_ahead(town: Town, at: Any) -> None:
     row = run.info()
     assert (row.state, row.reason, row.wake_at, row.lane) == ("waiting", "timer", NOON + SECOND, None)
     town.clock.travel(2 * SECOND)
-    town.well.database.retrying(lambda c: town.well.claims.promote(c, town.clock.now()))
+    town.promote()
     assert (run.info().state, run.info().due_at) == ("ready", NOON + SECOND)
     assert plain(town, at=NOON).info().state == "ready"
 
@@ -286,6 +283,33 @@ def test_a_session_with_a_bind_for_each_class_is_asked_for_the_right_one(town: T
         assert town.count() == 0
         session.commit()
     assert town.count() == 1
+
+
+class Mother(Workflow):
+    """Starts another run in its step."""
+
+    workflow_name = "town.Mother"
+
+    @step
+    def bear(self) -> None:
+        session = self.session if self.args["names_session"] else None
+        child = Plain.with_options(queue="nursery", session=session).start()
+        assert child.created
+        if self.args["fails"]:
+            raise ValueError("no")
+
+
+@pytest.mark.parametrize("names_session", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_start_in_a_step_is_the_steps(town: Town, names_session: bool, fails: bool) -> None:
+    """It commits with the step's journal entry, or goes with it; workers are woken after that commit."""
+    heard: list[str] = []
+    mother = Mother.with_options(engine=town.well).start(names_session=names_session, fails=fails)
+    town.well.hub.listen(heard.append)
+    town.drive(town.claim(mother))
+    assert mother.state is (RunState.FAILED if fails else RunState.COMPLETED)
+    assert town.well.runs(Plain).count() == int(not fails)
+    assert heard == [] if fails else ["nursery"]
 
 
 # -- asynchronous callers ---------------------------------------------------------------------------------

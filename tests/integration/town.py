@@ -10,14 +10,23 @@ from typing import Any, Final
 from sqlalchemy import Engine, String, create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from stepwell import ManualClock, Run, Stepwell, Workflow, step
+from stepwell import ManualClock, Run, RunState, Stepwell, Workflow, step
+from stepwell.engine.activation import activate
+from stepwell.engine.leases import Lease
+from stepwell.engine.store_journal import StoreJournal
+from stepwell.entries import Settlement
 from stepwell.ids import new_token
+from stepwell.states import TERMINAL
+from stepwell.store.journal import histories
+from stepwell.store.recovery import recover_expired
 from stepwell.store.rows import RunRow
+from tests.integration.store.rig import quiet_place
 
 __all__ = ["NOON", "SECOND", "Base", "Forever", "Greet", "Parcel", "Person", "Plain", "Town", "town_on"]
 
 NOON: Final = datetime(2030, 6, 1, 12, 0, tzinfo=UTC)
 SECOND: Final = timedelta(seconds=1)
+HOUR: Final = timedelta(hours=1)
 
 
 class Base(DeclarativeBase):
@@ -116,6 +125,42 @@ class Town:
         )
         assert row is not None, f"{run.explain()}"
         return row
+
+    def drive(self, row: RunRow, state: RunState | None = None) -> None:
+        """Drive a claimed run as a worker does; with a state, leave it there instead."""
+        token: Any = row.lease_token
+        lease = Lease(row.id, token, self.clock.monotonic() + self.well.lease.total_seconds())
+        self.well.leases.add(lease)
+        if state is None:
+            with self.well.database.read() as connection:
+                known = histories(connection, [row.id])[row.id]
+            assert activate(self.well, row, lease, quiet_place(), known) is not None
+            return
+        wake_at = self.clock.now() + HOUR if state is RunState.WAITING else None
+        settlement = Settlement(state, wake_at=wake_at, frees_identity=state in TERMINAL)
+        journal = StoreJournal(self.well, lease, quiet_place(), (), None, True)
+        assert journal.write((), current_step=row.current_step, settlement=settlement).accepted
+
+    def bring(self, run: Run, state: RunState) -> None:
+        """Bring a run that is due into a state."""
+        if state is RunState.READY:
+            return
+        row = self.claim(run)
+        if state is not RunState.RUNNING:
+            self.drive(row, state)
+
+    def promote(self) -> None:
+        """Look after the sleepers, as a worker does."""
+        self.well.database.retrying(lambda connection: self.well.claims.promote(connection, self.clock.now()))
+
+    def recover(self) -> None:
+        """Take up what lost workers held, as a worker does."""
+        well = self.well
+        well.database.retrying(
+            lambda connection: recover_expired(
+                connection, well.database.dialect, well.now(), max_recoveries=5, random=lambda: 0.5
+            )
+        )
 
 
 @contextmanager

@@ -55,23 +55,25 @@ class RunQuery:
         Raises:
             ValueError: There is no such state.
         """
-        return self._narrowed(states=frozenset(RunState(state) for state in states))
+        wanted, known = frozenset(RunState(state) for state in states), self._wanted.states
+        return self._narrowed(states=wanted if known is None else wanted & frozenset(known))
 
     def for_hero(self, hero: object) -> RunQuery:
         """Runs about this record."""
-        return self._narrowed(hero=hero_columns(hero, self._engine.codec))
+        return self._with("hero", hero_columns(hero, self._engine.codec))
 
     def at_step(self, step: str) -> RunQuery:
         """Runs that stand at this step."""
-        return self._narrowed(step=step)
+        return self._with("step", step)
 
     def with_key(self, key: object) -> RunQuery:
         """Open runs with this identity: what ``with_options(key=)`` or ``unique_by`` gave them."""
-        return self._narrowed(digest=key_of(key, self._engine.codec).digest)
+        return self._with("digest", key_of(key, self._engine.codec).digest)
 
     def stuck_for(self, duration: timedelta) -> RunQuery:
         """Runs whose state has not changed for so long. A finished step that goes on at once changes no state."""
-        return self._narrowed(changed_before=self._engine.now() - duration)
+        before, known = self._engine.now() - duration, self._wanted.changed_before
+        return self._narrowed(changed_before=before if known is None else min(before, known))
 
     def newest(self) -> RunQuery:
         """In order of creation, the newest first (the default)."""
@@ -86,6 +88,13 @@ class RunQuery:
         if count < 0:
             raise ValueError(f"a limit is not negative; got {count}")
         return replace(self, _limit=count)
+
+    def _with(self, condition: str, value: object) -> RunQuery:
+        """Runs for which this holds, besides all that was said before: two different values hold for none."""
+        known = getattr(self._wanted, condition)
+        if known is not None and known != value:
+            return self._narrowed(ids=())
+        return self._narrowed(**{condition: value})
 
     def _narrowed(self, **conditions: Any) -> RunQuery:
         return replace(self, _wanted=replace(self._wanted, **conditions))
@@ -106,7 +115,7 @@ class RunQuery:
 
     def first(self) -> Run | None:
         """The first of them, or None."""
-        found = self.limit(1).all()
+        found = self.limit(1 if self._limit is None else min(1, self._limit)).all()
         return found[0] if found else None
 
     def count(self) -> int:
@@ -147,12 +156,15 @@ class RunQuery:
         return changed
 
     def _ids(self) -> Iterator[UUID]:
-        left, after = self._limit, None
-        while left is None or left > 0:
+        if self._limit is not None:
+            # Those that are listed: which ones they are depends on the order.
+            yield from sorted(row.id for row in self.infos())
+            return
+        after = None
+        while True:
             with self._engine.reading() as connection:
-                page = run_ids(connection, self._filter, min(_PAGE, left or _PAGE), after)
+                page = run_ids(connection, self._filter, _PAGE, after)
             yield from page
             if len(page) < _PAGE:
                 return
             after = page[-1]
-            left = None if left is None else left - len(page)
