@@ -1,0 +1,57 @@
+"""A run's history as text, for messages and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from stepwell.engine.explaining import explain
+from stepwell.states import Kind
+from stepwell.store.rows import ExecutionRow, RunRow
+
+__all__ = ["timeline"]
+
+_LONGEST_MESSAGE: Final = 120
+
+
+def timeline(run: RunRow, journal: Sequence[ExecutionRow], now: datetime) -> str:
+    """Where the run stands, and a line for each entry of its journal: how long after the start, what, how."""
+    lines = [explain(run, journal, now)]
+    rows = [_cells(row, run.created_at) for row in journal]
+    width = max((len(cells[1]) for cells in rows), default=0)
+    lines += [f"  {when}  {what:<{width}}  {how}".rstrip() for when, what, how in rows]
+    if not rows:
+        lines.append("  (nothing has happened yet)")
+    return "\n".join(lines)
+
+
+def _cells(row: ExecutionRow, start: datetime) -> tuple[str, str, str]:
+    at = row.finished_at or row.started_at
+    what = (
+        row.name if row.kind == Kind.STEP else f"{row.name} ({' '.join(filter(None, (row.kind, row.key)))})"
+    )
+    return _offset(None if at is None else at - start), what, "  ".join(_how(row, start))
+
+
+def _how(row: ExecutionRow, start: datetime) -> list[str]:
+    words = [row.outcome or row.state]
+    if row.finished_at is None and row.scheduled_for is not None:
+        words[0] += f" for {_offset(row.scheduled_for - start).strip()}"
+    if row.attempt > 1:
+        words.append(f"attempt {row.attempt}")
+    if row.cursor is not None:
+        words.append(f"cursor {row.cursor}")
+    if row.error_class is not None:
+        message = " ".join((row.error_message or "").split())
+        words.append(f"{row.error_class}: {message[:_LONGEST_MESSAGE]}")
+    return words
+
+
+def _offset(span: timedelta | None) -> str:
+    """How long after the start, in a column of one width; blank for what has not happened."""
+    if span is None:
+        return " " * 14
+    minutes, seconds = divmod(span.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{f'+{span.days}d':>5} {hours:02}:{minutes:02}:{seconds:02}"
