@@ -7,7 +7,6 @@ the rows.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,11 +26,14 @@ from stepwell.execution.recorder import RESULT_LIMIT, Recorder
 from stepwell.execution.suspension import LeaseLost
 from stepwell.serialization import Codec, RecordRef
 from stepwell.states import ATTENTION, LIVE, ExecutionState, Kind, Outcome, Reason, RunState
+from stepwell.worker.loop_thread import LoopThread
+from stepwell.worker.watchdog import Watchdog
 
-__all__ = ["START", "Crash", "Hero", "MemoryRun", "MemoryScope"]
+__all__ = ["START", "Crash", "Hero", "MemoryRun", "MemoryScope", "Table"]
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 _STRENGTH = {"skip": 1, "pause": 2, "cancel": 3}
+_LOOP = LoopThread()
 _UNFINISHED = (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
 
 
@@ -78,7 +80,12 @@ class MemoryScope:
         yield
 
     def load(self, ref: RecordRef) -> Any:
+        if ref in self._run.records:
+            return self._run.records[ref]
         raise RecordGone(f"there is no {ref.type} {ref.key}")
+
+    def pages(self) -> MemoryPages:
+        return MemoryPages()
 
     def commit(self, entry: JournalEntry) -> Verdict:
         raise NotImplementedError("the journal in memory commits by itself")
@@ -95,6 +102,35 @@ class MemoryScope:
         self.is_closed = True
 
 
+class Table:
+    """What a query over records is to a cursor: rows in the order of their ids.
+
+    Attributes:
+        read: The ids that were read, page by page.
+    """
+
+    whereclause = None
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.ids = list(ids)
+        self.read: list[list[int]] = []
+
+
+class MemoryPages:
+    """Reads a table in pages (see ``execution.cursor.Pages``)."""
+
+    def rows(self, query: Table, key: Any, after: Any, size: int) -> Iterator[tuple[Any, Any]]:
+        for last, page in self.batches(query, key, after, size):
+            assert last == page[-1]
+            yield from ((row, row) for row in page)
+
+    def batches(self, query: Table, key: Any, after: Any, size: int) -> Iterator[tuple[Any, Sequence[Any]]]:
+        while page := [row for row in sorted(query.ids) if after is None or row > after][:size]:
+            query.read.append(page)
+            after = page[-1]
+            yield after, page
+
+
 class MemoryJournal:
     """The journal of one activation (see ``execution.journal.Journal``)."""
 
@@ -107,7 +143,7 @@ class MemoryJournal:
         return self._run.clock.now()
 
     def history(self) -> Sequence[Execution]:
-        return [self._run.rows[position] for position in sorted(self._run.rows)]
+        return [row for row in self._run.journal if row.position not in self._run.superseded]
 
     def open_scope(self) -> MemoryScope:
         self._open = MemoryScope(self._run)
@@ -163,13 +199,10 @@ class MemoryJournal:
         )
 
     def call_home(self, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
-        async def do() -> Any:
-            return work()
-
-        return do()
+        return _LOOP.call_home(work)
 
     def run_limited(self, work: Callable[[], Any], timeout: timedelta) -> Any:
-        return work()
+        return self._run.watchdog.run(work, timeout)
 
     def ensure_lease(self) -> None:
         if self._run.token != self._token:
@@ -185,10 +218,7 @@ class MemoryJournal:
         self._run.shown = None
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> Any:
-        async def limited() -> Any:
-            return await asyncio.wait_for(coroutine, None if timeout is None else timeout.total_seconds())
-
-        return asyncio.run(limited())
+        return _LOOP.run(coroutine, timeout)
 
     def should_yield(self) -> bool:
         return self._run.should_yield()
@@ -199,7 +229,7 @@ class MemoryJournal:
 
     @property
     def stop_requested(self) -> bool:
-        return self._run.stop_request is not None
+        return self._run.is_draining or self._run.stop_request is not None
 
     @property
     def starter(self) -> Any:
@@ -259,6 +289,9 @@ class MemoryRun:
         self.priority: int = self.options.get("priority") or self.workflow.priority
         self.due_at = self.begins_at = self.clock.now()
         self.reported: list[BaseException] = []
+        self.records: dict[RecordRef, Any] = {}
+        self.superseded: set[int] = set()
+        self.watchdog = Watchdog()
         self.letters: dict[str, list[Letter]] = {}
         self.read: set[int] = set()
 
@@ -333,7 +366,7 @@ class MemoryRun:
 
     def wake(self) -> None:
         """The instant that the run is parked until has come."""
-        assert self.state is RunState.WAITING, f"not parked: {self.state}"
+        assert self.state in (RunState.WAITING, RunState.AWAITING), f"not parked: {self.state}"
         assert self.wake_at is not None, "parked until nothing"
         self.clock.travel(max(self.wake_at - self.clock.now(), timedelta()))
         self.due_at, self.state = self.wake_at, RunState.READY
@@ -387,6 +420,19 @@ class MemoryRun:
             self._make_ready()
         elif json.loads(self.stop_request or "{}").get("verb") == "pause":
             self.stop_request, self.wakeups = None, self.wakeups + 1
+
+    def signal(self, name: str, payload: Any = None) -> None:
+        """Send the run a signal."""
+        text = self.codec.dumps(payload, what="payload")
+        number = sum(map(len, self.letters.values())) + 1
+        self.letters.setdefault(name, []).append(Letter(number, text))
+        self.nudge()
+
+    def nudge(self) -> None:
+        """``run.wake()``: have it look again."""
+        self.wakeups += 1
+        if self.state is RunState.AWAITING:
+            self.state, self.wake_at, self.due_at = RunState.READY, None, self.clock.now()
 
     def _make_ready(self) -> None:
         self.state, self.reason, self.wake_at = RunState.READY, None, None
