@@ -21,7 +21,8 @@ class _JSONLines(logging.Formatter):
         facts = {name: getattr(record, name, None) for name in ("action", "run_id", "error", "seconds")}
         if record.exc_info:
             facts["trace"] = self.formatException(record.exc_info)
-        return json.dumps({"at": record.created, "message": record.getMessage(), **facts}, default=str)
+        facts |= {"at": record.created, "level": record.levelname, "message": record.getMessage()}
+        return json.dumps(facts, default=str)
 
 
 def main(options: dict[str, Any]) -> None:

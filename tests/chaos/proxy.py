@@ -163,7 +163,9 @@ class Proxy:
             if self._refuses:
                 return
             host, port = self._target.host or "127.0.0.1", self._target.port or 0
-            link = _Link((reader, writer), await asyncio.open_connection(host, port), self._flowing, self._cuts)
+            link = _Link(
+                (reader, writer), await asyncio.open_connection(host, port), self._flowing, self._cuts
+            )
             self._links.add(link)
             await link.run()
         except (OSError, asyncio.CancelledError):

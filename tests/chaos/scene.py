@@ -129,7 +129,11 @@ class Scene:
     def wait_until_completed(self, runs: Iterable[Run], *, within: float = 60) -> None:
         wanted = {run.id for run in runs}
         try:
-            until(f"{len(wanted)} runs completed", lambda: wanted <= self._ids(RunState.COMPLETED), within=within)
+            until(
+                f"{len(wanted)} runs completed",
+                lambda: wanted <= self._ids(RunState.COMPLETED),
+                within=within,
+            )
         except AssertionError:
             for row in self.well.runs().infos():
                 print(row.id, row.state, row.reason, row.current_step, row.error_message)

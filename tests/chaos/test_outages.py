@@ -22,7 +22,9 @@ OUTAGE = 2 * LEASE
 BODY = OUTAGE + 2.0
 
 
-def start_long_steps(scene: Scene, count: int, url: str | None = None) -> tuple[list[Run], list[WorkerProcess]]:
+def start_long_steps(
+    scene: Scene, count: int, url: str | None = None
+) -> tuple[list[Run], list[WorkerProcess]]:
     """One worker in the middle of long steps, and an idle one beside it that would take them over if it might."""
     runs = scene.start_many(Long, count, seconds=BODY)
     busy = scene.worker(url, lease=LEASE, threads=count, name="busy")
@@ -55,7 +57,8 @@ def test_an_outage_of_the_database_repeats_no_body(product: Product, tmp_path: P
             scenes.append(stack.enter_context(Scene(stack.enter_context(product.database()), folder)))
         hangs, breaks = (stack.enter_context(Proxy(scene.url)) for scene in scenes)
         started = [
-            start_long_steps(scene, 16, proxy.url) for scene, proxy in zip(scenes, (hangs, breaks), strict=True)
+            start_long_steps(scene, 16, proxy.url)
+            for scene, proxy in zip(scenes, (hangs, breaks), strict=True)
         ]
         hangs.stall()
         breaks.refuse()
