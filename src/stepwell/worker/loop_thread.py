@@ -50,6 +50,8 @@ class _Home:
                 answer.set_result(cast(T, result))
 
         def do() -> None:
+            if answer.cancelled():
+                return
             try:
                 result = work()
             except BaseException as error:
@@ -61,6 +63,45 @@ class _Home:
         return await answer
 
 
+class _Body:
+    """A coroutine that runs for a waiting thread. How it ended is kept here and raised there.
+
+    So no error reaches the loop: one that ends processes (``sys.exit()`` in a step) would end the loop too, and with
+    it every other step that runs on it.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> None:
+        self._coroutine = coroutine
+        self._timeout = timeout
+        self._task: asyncio.Task[Any] | None = None
+        self._is_interrupted = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    async def run(self) -> None:
+        self._task = asyncio.current_task()
+        try:
+            if self._is_interrupted:
+                self._coroutine.close()
+                raise Interrupted
+            self._value = await _limited(self._coroutine, self._timeout)
+        except BaseException as error:
+            # Stopped by the worker, it may end by any error; by itself, a cancellation is an error like others.
+            self._error = Interrupted() if self._is_interrupted else error
+
+    def interrupt(self) -> None:
+        """On the loop: the worker stops it."""
+        self._is_interrupted = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def answer(self) -> Any:
+        """On the waiting thread, once it is over: its result, or its error."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
 class LoopThread:
     """Runs coroutines for threads that wait for them; starts with the first one."""
 
@@ -68,7 +109,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._running: set[concurrent.futures.Future[Any]] = set()
+        self._running: set[_Body] = set()
         self._is_closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> Any:
@@ -76,32 +117,76 @@ class LoopThread:
 
         Raises:
             StepTimedOut: It took longer than ``timeout``, and was cancelled there.
-            Interrupted: The worker stopped it.
+            Interrupted: The worker stopped it, and it is over.
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RunError(
                 "an async step cannot wait for another one on the loop's own thread: await it instead."
             )
-        home = _Home()
+        body, home = _Body(coroutine, timeout), _Home()
+        loop = self._take_on(body, coroutine)
         token = _home.set(home)
         try:
-            future = asyncio.run_coroutine_threadsafe(_limited(coroutine, timeout), self._ensure())
+            future = asyncio.run_coroutine_threadsafe(body.run(), loop)
         finally:
             _home.reset(token)
-        with self._lock:
-            self._running.add(future)
         try:
             home.serve_until(future)
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise Interrupted from None
         except BaseException:
-            future.cancel()
+            loop.call_soon_threadsafe(body.interrupt)
             raise
         finally:
             with self._lock:
-                self._running.discard(future)
+                self._running.discard(body)
+        return body.answer()
+
+    def cancel_all(self) -> None:
+        """Cancel what is running: each waiting thread gets ``Interrupted`` once its coroutine is over."""
+        with self._lock:
+            loop, running = self._loop, list(self._running)
+        for body in running:
+            if loop is not None:
+                loop.call_soon_threadsafe(body.interrupt)
+
+    def close(self) -> None:
+        """Stop the loop, and what is running on it."""
+        with self._lock:
+            self._is_closed = True
+            loop, thread = self._loop, self._thread
+        self.cancel_all()
+        if loop is not None and thread is not None and thread.is_alive():
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(timeout=5)
+
+    def _take_on(self, body: _Body, coroutine: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._is_closed:
+                coroutine.close()
+                raise Interrupted
+            self._running.add(body)
+            if self._loop is None:
+                self._loop = self._start()
+            return self._loop
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        started: queue.SimpleQueue[asyncio.AbstractEventLoop] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=self._serve, args=(started,), name="stepwell-loop", daemon=True
+        )
+        self._thread.start()
+        return started.get()
+
+    def _serve(self, started: queue.SimpleQueue[asyncio.AbstractEventLoop]) -> None:
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            started.put(loop)
+            while not self._is_closed:
+                try:
+                    loop.run_forever()
+                except (SystemExit, KeyboardInterrupt):
+                    # Of a task beside a body. Whoever awaits it gets the error; the loop goes on.
+                    continue
 
     async def call_home(self, work: Callable[[], T]) -> T:
         """Called in a coroutine: do it on the thread that waits for this coroutine, and answer its result.
@@ -111,49 +196,10 @@ class LoopThread:
         """
         home = _home.get()
         if home is None:
-            raise RunError("no step waits for this coroutine: in_session() works in the body of an async step only.")
+            raise RunError(
+                "no step waits for this coroutine: in_session() works in the body of an async step only."
+            )
         return await home.call(work)
-
-    def cancel_all(self) -> None:
-        """Cancel what is running: each waiting thread gets ``Interrupted``."""
-        with self._lock:
-            running = list(self._running)
-        for future in running:
-            future.cancel()
-
-    def close(self) -> None:
-        """Stop the loop."""
-        with self._lock:
-            self._is_closed = True
-            loop, thread = self._loop, self._thread
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(self._stop.set)
-            thread.join(timeout=5)
-
-    def _ensure(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._is_closed:
-                raise Interrupted
-            if self._loop is None:
-                started = threading.Event()
-                self._thread = threading.Thread(
-                    target=self._serve, args=(started,), name="stepwell-loop", daemon=True
-                )
-                self._thread.start()
-                started.wait()
-            if self._loop is None:
-                raise RuntimeError("the event loop did not start")
-            return self._loop
-
-    def _serve(self, started: threading.Event) -> None:
-        async def serve() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._stop = asyncio.Event()
-            started.set()
-            await self._stop.wait()
-
-        with asyncio.Runner() as runner:
-            runner.run(serve())
 
 
 async def _limited(coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> Any:

@@ -1,7 +1,8 @@
-"""Conflicts in the database: what it undoes for reasons of its own is done again, and no policy hears of it."""
+"""Conflicts: what the database undoes for reasons of its own is done again, and no policy hears of it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -150,7 +151,7 @@ def test_a_deadlock_in_the_body_is_the_bodys_own(driver: Driver, well: Stepwell)
 
 
 def test_a_real_deadlock_between_two_steps(shop: Shop, well: Stepwell, shop_url: str) -> None:
-    """Two transactions that wait for each other's rows: the one that is given up is done again, both succeed."""
+    """Two transactions wait for each other's rows: the one that is given up is done again, both succeed."""
     if well.database.dialect.has_one_writer:
         return  # one write transaction at a time: nobody waits crosswise
     first, second = shop.add(Account(balance=0)), shop.add(Account(balance=0))
@@ -159,7 +160,10 @@ def test_a_real_deadlock_between_two_steps(shop: Shop, well: Stepwell, shop_url:
 
     def book(self: Any) -> None:
         crossing["bodies"] += 1
-        # Dirty records are sent at the end of the step, in the order of their keys; a raw update goes before.
+        if shop.engine.dialect.name == "postgresql":
+            # Who looks first is given up: here it is always the step.
+            self.session.execute(text("SET LOCAL deadlock_timeout = '10ms'"))
+        # Dirty records are sent at the end of the step; a raw update goes before.
         self.session.execute(
             update(Account).where(Account.id == accounts[1]).values(balance=Account.balance + 1)
         )
@@ -176,15 +180,13 @@ def test_a_real_deadlock_between_two_steps(shop: Shop, well: Stepwell, shop_url:
     assert run.state is RunState.COMPLETED
     assert story(run) == ["book success"]
     assert [shop.look(account).balance for account in (first, second)] == [11, 11]
-    assert crossing["bodies"] in (1, 2)
+    assert crossing["bodies"] in ((2,) if shop.engine.dialect.name == "postgresql" else (1, 2))
 
 
 class Crossing:
-    """Somebody else's transaction, which takes the same rows in the other order, and is repeated if given up."""
+    """Somebody else's transaction: it takes the rows in the other order, and is repeated if given up."""
 
     def __init__(self, shop: Shop, accounts: list[int]) -> None:
-        import threading
-
         self._shop, self._accounts = shop, accounts
         self._has_begun = threading.Event()
         self._thread = threading.Thread(target=self._work)
