@@ -32,6 +32,7 @@ __all__ = ["activate"]
 _log = logging.getLogger(__name__)
 _FIRST_DEFERRAL: Final = timedelta(seconds=15)
 _LONGEST_DEFERRAL: Final = timedelta(minutes=5)
+_MOST_DOUBLINGS: Final = 8
 _FORGOTTEN: Final = 3 * _LONGEST_DEFERRAL
 _PREDECESSOR_POLL: Final = timedelta(seconds=30)
 
@@ -90,11 +91,12 @@ def _prepared(
         if run.after_id is not None and engine.is_open(run.after_id):
             return _settle(plain, run, _awaiting_predecessor(engine, run))
         recorder = _recorder(engine, run, lease, place, known, make)
-        return LinearDriver(recorder).drive()
     except _Deferred as deferred:
         return _settle(plain, run, _deferral(engine, run, deferred))
     except Undecodable as error:
         return _settle(plain, run, _failure(Reason.UNDECODABLE, error))
+    # Outside: from here on the run may be a step further than its row was when it was claimed.
+    return LinearDriver(recorder).drive()
 
 
 def _recorder(
@@ -120,6 +122,7 @@ def _recorder(
     if plan.is_procedural:
         raise _Deferred(Reason.UNKNOWN_STEP, f"{run.workflow} has run(), which this version does not drive")
     options = _mapping(run.options, "options")
+    _mapping(run.stop_request, "stop request")
     facts = RunFacts(
         id=run.id,
         workflow=workflow,
@@ -192,7 +195,7 @@ def _awaiting_predecessor(engine: Stepwell, run: RunRow) -> Settlement:
 def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
     """Put the run off, twice as long each time; after ``unknown_grace`` it fails and says why."""
     now = engine.now()
-    details = _mapping(run.details, "details")
+    details = _details(run)
     known = details.get("deferred")
     since: dict[str, Any] = known if isinstance(known, dict) else {}
     # One that ended long ago (a worker that knew the run drove it meanwhile) is not this one.
@@ -207,7 +210,7 @@ def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
             error_message=f"{deferred}. Deploy a worker that knows it, then run.resume().",
             details=json.dumps(details),
         )
-    wait = min(_FIRST_DEFERRAL * 2 ** since["times"], _LONGEST_DEFERRAL)
+    wait = min(_FIRST_DEFERRAL * 2 ** min(since["times"], _MOST_DOUBLINGS), _LONGEST_DEFERRAL)
     details["deferred"] = {**since, "last": now.timestamp(), "times": since["times"] + 1}
     _log.warning(
         "a run was deferred", extra={"action": "activation.defer", "why": str(deferred), **_facts(run)}
@@ -215,6 +218,14 @@ def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
     return Settlement(
         RunState.WAITING, reason=deferred.reason, wake_at=now + wait, details=json.dumps(details)
     )
+
+
+def _details(run: RunRow) -> dict[str, Any]:
+    """What people may know about the run besides; nothing hangs on it, so what cannot be read is forgotten."""
+    try:
+        return _mapping(run.details, "details")
+    except Undecodable:
+        return {}
 
 
 def _failure(reason: Reason, error: BaseException) -> Settlement:

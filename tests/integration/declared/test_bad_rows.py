@@ -1,0 +1,151 @@
+"""Rows that cannot be read back: that run fails and says so, and its neighbours go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from stepwell import Run, Skip, Stepwell, Workflow, step
+from stepwell.states import Reason, RunState
+from stepwell.store.schema import executions
+from tests.integration.declared.shop import Customer, Entry, Shop
+from tests.support.driving import Driver
+
+
+class Serve(Workflow[Customer]):
+    """Looks at everything that a run has."""
+
+    @step
+    def serve(self) -> None:
+        self.session.add(Entry(text=f"{self.hero.name} {self.args['dish']} {self.context.get('table')}"))
+
+
+def set_raw(well: Stepwell, run: Run, column: str, value: str) -> None:
+    """Put a text into a column of a run's row, whatever the column's type would say to it."""
+    with well.database.begin() as connection:
+        quoted = connection.dialect.identifier_preparer.quote(column)
+        mark = "?" if connection.dialect.name == "sqlite" else "%s"
+        run_id: Any = str(run.id) if connection.dialect.name == "postgresql" else run.id.hex
+        connection.exec_driver_sql(
+            f"UPDATE stepwell_runs SET {quoted} = {mark} WHERE id = {mark}", (value, run_id)
+        )
+
+
+DAMAGES: dict[str, tuple[str, str]] = {
+    "args that are no JSON": ("args", "{broken"),
+    "args that are no mapping": ("args", "[1, 2]"),
+    "args of an unknown class": ("args", '{"dish": {"~": "enum", "v": ["nowhere:Dish", "SOUP"]}}'),
+    "context that is no JSON": ("context", "{broken"),
+    "context that is no mapping": ("context", "3"),
+    "options that are no JSON": ("options", "{broken"),
+    "hero of no adapter": ("hero_type", "tests.integration.declared.shop:Customer"),
+    "hero of an unknown adapter": ("hero_type", "xx:tests.integration.declared.shop:Customer"),
+    "hero of a class that is gone": ("hero_type", "sa:tests.integration.declared.shop:Gone"),
+    "hero of a module that is gone": ("hero_type", "sa:tests.nowhere:Customer"),
+    "hero's key that is no JSON": ("hero_id", "broken"),
+    "hero's key of another shape": ("hero_id", "[1, 2]"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_run_that_cannot_be_read_fails_alone(driver: Driver, shop: Shop, well: Stepwell, kind: str) -> None:
+    """It stands as ``undecodable`` with what was wrong; the runs that were claimed with it complete."""
+    names = ["before", "broken", "after"]
+    before, broken, after = (Serve.start(shop.customer(name), dish="soup") for name in names)
+    set_raw(well, broken, *DAMAGES[kind])
+    driver.drain()
+
+    row = broken.info()
+    assert (row.state, row.reason) == (RunState.FAILED, Reason.UNDECODABLE)
+    assert row.error_message
+    assert row.current_step == "serve"
+    assert before.state is after.state is RunState.COMPLETED
+    assert shop.ledger == ["before soup None", "after soup None"]
+
+
+def test_what_was_mended_can_be_resumed(driver: Driver, shop: Shop, well: Stepwell) -> None:
+    """Nothing of the run is lost: with the right text it goes on where it stopped."""
+    run = Serve.start(shop.customer("Ada"), dish="soup")
+    set_raw(well, run, "args", "{broken")
+    driver.drain()
+    set_raw(well, run, "args", '{"dish": "salad"}')
+    run.resume()
+    driver.drain()
+
+    assert run.state is RunState.COMPLETED
+    assert shop.ledger == ["Ada salad None"]
+
+
+def test_no_policy_is_asked_about_a_row_that_cannot_be_read(
+    driver: Driver, shop: Shop, well: Stepwell
+) -> None:
+    """Trying again would read the same."""
+
+    class Careless(Workflow[Customer]):
+        policies = [Skip()]
+
+        @step
+        def serve(self) -> None:
+            self.hero.name
+
+    run = Careless.start(shop.customer("Ada"))
+    set_raw(well, run, "hero_type", "sa:tests.nowhere:Customer")
+    driver.drain()
+
+    assert (run.state, run.reason) == (RunState.FAILED, Reason.UNDECODABLE)
+
+
+def test_a_request_that_cannot_be_read_fails_its_run_alone(
+    driver: Driver, shop: Shop, well: Stepwell
+) -> None:
+    """What somebody asked for is a text in the row like others."""
+    broken, other = (Serve.start(shop.customer(name), dish="soup") for name in ("broken", "other"))
+    set_raw(well, broken, "stop_request", "{broken")
+    driver.drain()
+
+    assert (broken.state, broken.reason) == (RunState.FAILED, Reason.UNDECODABLE)
+    assert other.state is RunState.COMPLETED
+
+
+def test_details_that_cannot_be_read_stop_nobody(driver: Driver, shop: Shop, well: Stepwell) -> None:
+    """Details are for people: a run whose details are broken runs, also when it has to be deferred."""
+    run = Serve.start(shop.customer("Ada"), dish="soup")
+    unknown = Serve.start(shop.customer("Bob"), dish="soup")
+    set_raw(well, run, "details", "{broken")
+    set_raw(well, unknown, "details", "{broken")
+    set_raw(well, unknown, "workflow", "NobodyKnows")
+    driver.drain()
+
+    assert run.state is RunState.COMPLETED
+    assert (unknown.state, unknown.reason) == (RunState.WAITING, Reason.UNKNOWN_WORKFLOW)
+
+
+@pytest.mark.parametrize("column", ["details", "state", "outcome", "kind"])
+def test_a_journal_row_of_unknown_making_stops_nobody(
+    driver: Driver, shop: Shop, well: Stepwell, column: str
+) -> None:
+    """A newer version may write words that this one does not know: the run goes on."""
+    acts: list[Callable[[], None]] = [lambda: None]
+
+    class Two(Workflow[None]):
+        @step
+        def first(self) -> None:
+            self.pause(done=True)
+
+        @step
+        def second(self) -> None:
+            acts.pop()()
+
+    run = Two.start()
+    driver.drain()
+    with well.database.begin() as connection:
+        change = update(executions).where(executions.c.run_id == run.id, executions.c.position == 1)
+        connection.execute(change.values({column: "unheard"} if column != "details" else {column: "{broken"}))
+    run.resume()
+    driver.drain()
+
+    assert run.state is RunState.COMPLETED
+    assert acts == []
