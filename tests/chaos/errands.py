@@ -83,6 +83,13 @@ def dwell(seconds: float) -> None:
     time.sleep(seconds * pace())
 
 
+def hold(gate: str | None) -> None:
+    """Stay until the file of this name is there, unless this worker hurries."""
+    limit = time.monotonic() + 60
+    while gate and pace() and not Path(gate).exists() and time.monotonic() < limit:
+        time.sleep(0.02)
+
+
 def book(workflow: Workflow[Any], name: str) -> None:
     """Enter the step in the ledger; SQL goes out when the step settles."""
     workflow.session.add(Entry(account=workflow.args["account"], step=name, process=os.getpid()))
@@ -110,6 +117,7 @@ class Errand(Workflow):
     @step
     def note(self) -> None:
         trace(self, "note")
+        hold(self.args.get("gate"))
 
     @step
     def deliver(self) -> None:
