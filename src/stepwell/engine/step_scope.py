@@ -115,6 +115,10 @@ class StepScope:
         """The record that a reference points to, attached to the session."""
         return self._look_up(lambda: self._codec.load_record(ref, self.session))
 
+    @property
+    def is_here(self) -> bool:
+        return threading.get_ident() == self._thread
+
     def pages(self) -> Keyset:
         return Keyset(self)
 

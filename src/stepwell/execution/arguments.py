@@ -29,7 +29,7 @@ class Arguments(Mapping[str, Any]):
         self._load = load
 
     def __getitem__(self, name: str) -> Any:
-        return self._resolved(self._values[name])
+        return self.resolved(self._values[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -40,11 +40,12 @@ class Arguments(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"Arguments({dict(self._values)!r})"
 
-    def _resolved(self, value: Any) -> Any:
+    def resolved(self, value: Any) -> Any:
+        """A value in which references answer with the records."""
         if isinstance(value, RecordRef):
             return self._load(value)
         if type(value) in (list, tuple):
-            return type(value)(self._resolved(item) for item in value)
+            return type(value)(self.resolved(item) for item in value)
         if type(value) is dict:
-            return {key: self._resolved(item) for key, item in value.items()}
+            return {key: self.resolved(item) for key, item in value.items()}
         return value if type(value) in _IMMUTABLE else copy.deepcopy(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -12,7 +12,15 @@ from stepwell.entries import Execution
 from stepwell.execution.journal import Fact
 from stepwell.states import ExecutionState, Kind, Outcome
 
-__all__ = ["SELF", "attempts_so_far", "closed_waits", "latest_scheduled", "policy_details", "retries_by_label"]
+__all__ = [
+    "SELF",
+    "attempts_so_far",
+    "closed_waits",
+    "latest_scheduled",
+    "policy_details",
+    "retries_by_label",
+    "stopped_at",
+]
 
 SELF: Final = "self.retry"
 """The label under which the retries are counted that a step asks for itself."""
@@ -29,9 +37,7 @@ def policy_details(label: str) -> str:
 
 def attempts_so_far(facts: Iterable[Fact], step: str) -> int:
     """How many bodies of this step have run and not succeeded; one lost with its worker is a recovery."""
-    return sum(
-        fact.name == step and fact.kind == Kind.STEP and fact.outcome in _COUNTED for fact in facts
-    )
+    return sum(fact.name == step and fact.kind == Kind.STEP and fact.outcome in _COUNTED for fact in facts)
 
 
 def retries_by_label(facts: Iterable[Fact], step: str) -> Counter[str]:
@@ -67,6 +73,17 @@ def latest_scheduled(facts: Iterable[Fact], step: str) -> Fact | None:
         if fact.name == step and fact.kind == Kind.STEP and fact.state in _OPEN:
             found = fact
     return found
+
+
+def stopped_at(facts: Sequence[Fact], step: str) -> Fact | None:
+    """The last execution of a resumable step, if there is a cursor in it from which the step goes on.
+
+    Such a step is under way: what it waited for is behind it.
+    """
+    for fact in reversed(facts):
+        if fact.name == step and fact.kind == Kind.STEP:
+            return fact if fact.cursor is not None else None
+    return None
 
 
 def closed_waits(

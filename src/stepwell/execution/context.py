@@ -74,7 +74,9 @@ class Context(MutableMapping[str, Any]):
         if texts == self._stored:
             return None
         delta = {
-            "set": {name: self._values[name] for name, text in texts.items() if self._stored.get(name) != text},
+            "set": {
+                name: self._values[name] for name, text in texts.items() if self._stored.get(name) != text
+            },
             "gone": [name for name in self._stored if name not in texts],
         }
         return self._whole(self._values), self._whole(delta)
@@ -90,4 +92,3 @@ class Context(MutableMapping[str, Any]):
     def roll_back(self) -> None:
         """Forget what is not durable."""
         self._values = None
-

@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Any, Final, NoReturn, Protocol
 
 from stepwell.errors import RunError
-from stepwell.execution.suspension import ContinueRequested
 
 __all__ = ["CURSOR_LIMIT", "Checkpoints", "Cursor", "Pages"]
 
 CURSOR_LIMIT: Final = 64 * 1024
+_AT_ONCE: Final = timedelta()
 
 
 class Pages(Protocol):
@@ -27,14 +27,27 @@ class Pages(Protocol):
 
 
 class Checkpoints(Protocol):
-    """Makes a cursor durable and says whether the step should stop there."""
+    """Makes a cursor durable, says whether the step should stop there, and stops it."""
 
-    def write(self, value: Any) -> None:
+    def enter(self) -> None:
+        """Called first by whatever moves the cursor.
+
+        Raises:
+            BaseException: What has stopped this body already: it stands, whatever the body made of it.
+            RunError: This is not the thread that the step belongs to.
+        """
+        ...
+
+    def write(self, text: str) -> None:
         """Commit the cursor with the step's writes and context, under the lease."""
         ...
 
     def should_stop(self, iterations: int) -> bool:
         """A limit of this execution is reached, or somebody asked for a stop."""
+        ...
+
+    def stop(self, wait: timedelta) -> NoReturn:
+        """Leave the body; the step goes on from what was written, after ``wait``."""
         ...
 
 
@@ -64,16 +77,17 @@ class Cursor:
         checkpoints: Checkpoints,
         pages: Callable[[], Pages],
         every: int,
-        encode: Callable[[Any], Any],
+        encode: Callable[[Any], tuple[str, Any]],
     ) -> None:
         self._value = value
+        self._text: str | None = None
         self._resumed = resumed
         self._checkpoints = checkpoints
         self._pages = pages
         self._every = every
         self._encode = encode
         self._unwritten = 0
-        self.iterations = 0
+        self._iterations = 0
 
     def __repr__(self) -> str:
         return f"Cursor({self._value!r})"
@@ -88,6 +102,11 @@ class Cursor:
         """The step has been begun before."""
         return self._resumed
 
+    @property
+    def text(self) -> str | None:
+        """The position as it is stored; None if it has not moved in this execution."""
+        return self._text
+
     def set(self, value: object) -> None:
         """Move to ``value``, which counts as one item done; written at every ``checkpoint_every``-th.
 
@@ -95,7 +114,7 @@ class Cursor:
             Unstorable: The value cannot be stored, or is larger than 64 KiB.
         """
         self._move(value)
-        if self._unwritten >= self._every:
+        if self._is_due():
             self.checkpoint()
 
     def advance(self, by: int = 1) -> None:
@@ -112,8 +131,8 @@ class Cursor:
     def checkpoint(self) -> None:
         """Commit the writes so far, the context and the cursor now; the step may be interrupted here."""
         self._write()
-        if self._checkpoints.should_stop(self.iterations):
-            raise ContinueRequested(timedelta())
+        if self._checkpoints.should_stop(self._iterations):
+            self._checkpoints.stop(_AT_ONCE)
 
     def skip_to(self, value: object, wait: timedelta | None = None) -> NoReturn:
         """Move to ``value``, commit, and leave the step here for ``wait``; this does not return.
@@ -121,9 +140,10 @@ class Cursor:
         Raises:
             Unstorable: The value cannot be stored.
         """
-        self._value = self._encode(value)
+        self._checkpoints.enter()
+        self._text, self._value = self._encode(value)
         self._write()
-        raise ContinueRequested(timedelta() if wait is None else wait)
+        self._checkpoints.stop(_AT_ONCE if wait is None else wait)
 
     def iterate(self, source: Any, *, key: Any = None, page: int = 500) -> Iterator[Any]:
         """Go through a sequence or a SQLAlchemy ``select``, from where the cursor stands.
@@ -141,12 +161,7 @@ class Cursor:
         if hasattr(source, "whereclause"):
             yield from self._each(self._pages().rows(source, key, self._value, page))
             return
-        if not isinstance(source, Sequence):
-            raise RunError(
-                f"cursor.iterate() goes through a sequence or a select; a {type(source).__name__} cannot be entered "
-                "in the middle. Make a list of it, or set the cursor by hand."
-            )
-        start = self._value or 0
+        start = self._count(source, "iterate")
         yield from self._each((index + 1, source[index]) for index in range(start, len(source)))
 
     def batches(self, source: Any, *, size: int = 500, key: Any = None) -> Iterator[Sequence[Any]]:
@@ -154,33 +169,53 @@ class Cursor:
         if hasattr(source, "whereclause"):
             yield from self._each(self._pages().batches(source, key, self._value, size))
             return
-        start = self._value or 0
+        start = self._count(source, "batches")
+        if size < 1:
+            raise ValueError(f"a batch has at least one item; got size={size}")
         spans = ((at, min(at + size, len(source))) for at in range(start, len(source), size))
         yield from self._each((end, source[begin:end]) for begin, end in spans)
+
+    def _count(self, source: Any, verb: str) -> int:
+        """How many items of a sequence are done."""
+        if not isinstance(source, Sequence):
+            raise RunError(
+                f"cursor.{verb}() goes through a sequence or a select; a {type(source).__name__} cannot be "
+                "entered in the middle. Make a list of it, or set the cursor by hand."
+            )
+        done = 0 if self._value is None else self._value
+        if type(done) is not int or done < 0:
+            raise RunError(
+                f"cursor.{verb}() counts the items of a sequence, and the cursor stands at {done!r}: it was set "
+                "by hand, or the step went through something else before."
+            )
+        return done
 
     def _each(self, items: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
         """Yield items; a stop waits until there is a next one, so that no execution comes to an end with nothing."""
         must_stop = False
         for position, item in items:
             if must_stop:
-                raise ContinueRequested(timedelta())
+                self._checkpoints.stop(_AT_ONCE)
             yield item
             self._move(position)
-            if self._unwritten >= self._every or self._checkpoints.should_stop(self.iterations):
+            if self._is_due():
                 self._write()
-                must_stop = self._checkpoints.should_stop(self.iterations)
-        self.finish()
-
-    def finish(self) -> None:
-        """The body has come to its end: what was not written yet is."""
+                must_stop = self._checkpoints.should_stop(self._iterations)
         if self._unwritten:
             self._write()
 
     def _move(self, value: object) -> None:
-        self._value = self._encode(value)
-        self.iterations += 1
+        self._checkpoints.enter()
+        self._text, self._value = self._encode(value)
+        self._iterations += 1
         self._unwritten += 1
 
+    def _is_due(self) -> bool:
+        return self._unwritten >= self._every or self._checkpoints.should_stop(self._iterations)
+
     def _write(self) -> None:
-        self._checkpoints.write(self._value)
+        self._checkpoints.enter()
+        if self._text is None:
+            self._text, _ = self._encode(self._value)
+        self._checkpoints.write(self._text)
         self._unwritten = 0

@@ -28,7 +28,9 @@ def describe(error: BaseException) -> ErrorRecord:
     """Describe an error for the journal; never raises, even if the error's own ``__str__`` does."""
     cls = type(error)
     return ErrorRecord(
-        error_class=storable(f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins."), _LONGEST_CLASS),
+        error_class=storable(
+            f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins."), _LONGEST_CLASS
+        ),
         message=storable(_message(error), _LONGEST_MESSAGE),
         traceback=storable(_traceback(error), _LONGEST_TRACEBACK, keep_end=True),
     )
@@ -46,4 +48,3 @@ def _traceback(error: BaseException) -> str:
         return "".join(traceback.format_exception(error))
     except BaseException:
         return "".join(traceback.format_tb(error.__traceback__))
-

@@ -62,6 +62,8 @@ class Fact(Protocol):
     @property
     def cursor(self) -> str | None: ...
     @property
+    def continues_from(self) -> int | None: ...
+    @property
     def started_at(self) -> datetime | None: ...
     @property
     def scheduled_for(self) -> datetime | None: ...
@@ -149,6 +151,11 @@ class Scope(Protocol):
 
     def looking(self) -> AbstractContextManager[None]:
         """For a block in which the author's code is only asked: reading in it opens no transaction of the step's."""
+        ...
+
+    @property
+    def is_here(self) -> bool:
+        """This is the thread that the step's session belongs to."""
         ...
 
     def has_changes(self) -> bool:

@@ -126,6 +126,8 @@ class LinearDriver:
             state=state,
             outcome=outcome,
             attempt=announced.attempt if announced else 1,
+            cursor=announced.cursor if announced else None,
+            continues_from=announced.continues_from if announced else None,
             finished_at=recorder.now(),
             **more,
         )
@@ -174,6 +176,8 @@ class LinearDriver:
             state=ExecutionState.CANCELED,
             outcome=outcome,
             attempt=announced.attempt,
+            cursor=announced.cursor,
+            continues_from=announced.continues_from,
             scheduled_for=announced.scheduled_for,
             finished_at=recorder.now(),
         )

@@ -33,6 +33,7 @@ class Recorder:
         stop_request: What somebody asks of the run, as last seen.
         wake_by: A parked run is woken at this instant at the latest.
         settled: How this activation left the run, once it has.
+        checkpoints: How many checkpoints were tried so far.
         chance: Answers from 0 to 1, for delays that are not to be the same for all.
     """
 
@@ -57,6 +58,7 @@ class Recorder:
         self.steps_done = 0
         self.wake_by: datetime | None = None
         self.settled: Settlement | None = None
+        self.checkpoints = 0
         self.facts: list[Fact] = list(journal.history())
         self._position = max((fact.position for fact in self.facts), default=0)
 

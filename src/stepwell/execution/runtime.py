@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ class ActivationRuntime:
         asked: The verb that the current attempt has said. It stands, whatever the author's code makes of the
             exception that carries it.
         failure: The error that made the run fail, if one did.
+        told: How far the current attempt has come, as it said by ``progress()``; as it is stored.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -53,6 +55,7 @@ class ActivationRuntime:
         self._spec: StepSpec | None = None
         self.asked: Suspension | None = None
         self._cursor: Cursor | None = None
+        self.told: str | None = None
         self.failure: BaseException | None = None
 
     @contextmanager
@@ -65,7 +68,7 @@ class ActivationRuntime:
         cls: Any = self._run.workflow
         workflow = object.__new__(cls)
         workflow._runtime, workflow._args = self, self._args
-        self._scope, self._spec, self.asked = scope, spec, None
+        self._scope, self._spec, self.asked, self.told = scope, spec, None, None
         token = current.set(self)
         try:
             yield workflow
@@ -107,6 +110,10 @@ class ActivationRuntime:
     @property
     def hero(self) -> Any:
         return self._in_step("self.hero").hero
+
+    def resolved(self, value: Any) -> Any:
+        """A value that was read back, for a step: references in it answer with the records."""
+        return self._args.resolved(value)
 
     def load(self, ref: RecordRef) -> Any:
         return self._in_step("a record among the arguments").load(ref)
@@ -165,7 +172,15 @@ class ActivationRuntime:
             raise RunError(f"suspend() works in resumable steps only; {self._step_name()!r} is none.")
         self._ask(ContinueRequested(_NO_WAIT if wait is None else wait))
 
+    def leave(self, wait: timedelta) -> NoReturn:
+        """A checkpoint is written, and the step stops there."""
+        self._ask(ContinueRequested(wait, is_written=True))
+
     def progress(self, done: int, total: int | None) -> None:
+        given: tuple[Any, ...] = (done, 0 if total is None else total)
+        if not all(isinstance(number, int) for number in given):
+            raise TypeError(f"progress() takes whole numbers; got {done!r} and {total!r}")
+        self.told = json.dumps({"progress": {"done": done, "total": total}})
         self._recorder.journal.show_progress(done, total)
 
     def _step_name(self) -> str | None:

@@ -64,11 +64,16 @@ class FinishRequested(Suspension):
 
 
 class ContinueRequested(Suspension):
-    """A resumable step stops at its cursor; it goes on from there after ``wait``."""
+    """A resumable step stops at its cursor; it goes on from there after ``wait``.
 
-    def __init__(self, wait: timedelta) -> None:
+    Attributes:
+        is_written: Everything that counts is durable: what the body still does on its way out is undone.
+    """
+
+    def __init__(self, wait: timedelta, *, is_written: bool = False) -> None:
         super().__init__(wait)
         self.wait = wait
+        self.is_written = is_written
 
 
 class LeaseLost(BaseException):

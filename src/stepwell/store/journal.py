@@ -33,6 +33,7 @@ class HistoryRow:
     outcome: str | None
     result: str | None
     cursor: str | None
+    continues_from: int | None
     started_at: datetime | None
     scheduled_for: datetime | None
     finished_at: datetime | None
@@ -88,7 +89,17 @@ _REFRESH: Final = (
         details=bindparam("told"),
     )
 )
-_SHOWN: Final[Sequence[str]] = ("run_id", "position", "name", "kind", "attempt", "state", "started_at", "worker", "details")
+_SHOWN: Final[Sequence[str]] = (
+    "run_id",
+    "position",
+    "name",
+    "kind",
+    "attempt",
+    "state",
+    "started_at",
+    "worker",
+    "details",
+)
 
 
 def show_body(

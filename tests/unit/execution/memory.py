@@ -8,6 +8,7 @@ the rows.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,7 @@ class MemoryScope:
         self._run = run
         self.session: list[Any] = []
         self.is_closed = False
+        self._thread = threading.get_ident()
 
     @property
     def hero(self) -> Any:
@@ -83,6 +85,10 @@ class MemoryScope:
         if ref in self._run.records:
             return self._run.records[ref]
         raise RecordGone(f"there is no {ref.type} {ref.key}")
+
+    @property
+    def is_here(self) -> bool:
+        return threading.get_ident() == self._thread
 
     def pages(self) -> MemoryPages:
         return MemoryPages()
@@ -221,7 +227,7 @@ class MemoryJournal:
         return _LOOP.run(coroutine, timeout)
 
     def should_yield(self) -> bool:
-        return self._run.should_yield()
+        return self._run.is_draining or self._run.should_yield()
 
     @property
     def is_draining(self) -> bool:
@@ -291,6 +297,7 @@ class MemoryRun:
         self.reported: list[BaseException] = []
         self.records: dict[RecordRef, Any] = {}
         self.superseded: set[int] = set()
+        self.is_dead = False
         self.watchdog = Watchdog()
         self.letters: dict[str, list[Letter]] = {}
         self.read: set[int] = set()
@@ -298,7 +305,14 @@ class MemoryRun:
     # -- what the journal does ---------------------------------------------------------------------
 
     def boundary(self, moment: str) -> None:
-        self.at_boundary(moment)
+        if self.is_dead:
+            raise LeaseLost
+        try:
+            self.at_boundary(moment)
+        except Crash:
+            # Also in the middle of a body: whatever is still done on the way out is done by nobody.
+            self.is_dead, self.token = True, None
+            raise
 
     def keep(self, row: Execution) -> None:
         known = self.rows.get(row.position)
@@ -351,6 +365,10 @@ class MemoryRun:
             return LinearDriver(recorder).drive()
         except LeaseLost:
             return None
+        finally:
+            if self.is_dead:
+                self.is_dead = False
+                raise Crash
 
     def lose_worker(self) -> None:
         """The worker is dead and its lease has run out; what is durable stays."""

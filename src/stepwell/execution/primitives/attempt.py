@@ -8,6 +8,7 @@ from typing import Any
 
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution
+from stepwell.execution.cursor import Cursor
 from stepwell.execution.errors import describe
 from stepwell.execution.journal import Scope
 from stepwell.states import ExecutionState, Kind, Outcome
@@ -28,9 +29,12 @@ class Attempt:
         scheduled_for: For when it was announced, if it was.
         payload: What the signal brought that the step awaited.
         closing: The row of a wait that ran out, which ends together with this attempt.
-        cursor: Where a resumable step stands, as stored.
+        cursor: Where a resumable step stands, as stored: what was not written with it is undone with the body.
+        moves: The cursor that the body moves.
+        broken: Why nothing of this body can be written any more (a lost lease, a conflict), once that is known.
         continues_from: The position of the execution whose cursor it took over.
         outcome: How it ended, once it has.
+        has_progressed: A checkpoint of it is durable.
     """
 
     spec: StepSpec
@@ -43,14 +47,23 @@ class Attempt:
     payload: Any = None
     closing: tuple[Execution, ...] = ()
     cursor: str | None = None
+    moves: Cursor | None = None
+    broken: BaseException | None = None
     continues_from: int | None = None
     outcome: Outcome | None = None
+    has_progressed: bool = False
+
+    def keep_cursor(self) -> None:
+        """What the body wrote is about to be committed, and so is where it stands."""
+        if self.moves is not None and self.moves.text is not None:
+            self.cursor = self.moves.text
 
     def row(
         self, state: ExecutionState, outcome: Outcome | None, at: datetime | None, **more: Any
     ) -> Execution:
         """The journal row with which it ends."""
         self.outcome = outcome
+        more.setdefault("cursor", self.cursor)
         return Execution(
             position=self.position,
             name=self.spec.name,
@@ -61,7 +74,6 @@ class Attempt:
             scheduled_for=self.scheduled_for,
             started_at=self.started_at,
             finished_at=at,
-            cursor=self.cursor,
             continues_from=self.continues_from,
             **more,
         )

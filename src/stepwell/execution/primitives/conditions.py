@@ -96,7 +96,9 @@ class Conditions:
         if known is not None and known.scheduled_for is not None and began < known.scheduled_for:
             # Woken ahead of its time (a pause and a resume): what remains of the interval is kept.
             return self._park(
-                Settlement(RunState.WAITING, reason=Reason.POLL, wake_at=known.scheduled_for), row, is_new=False
+                Settlement(RunState.WAITING, reason=Reason.POLL, wake_at=known.scheduled_for),
+                row,
+                is_new=False,
             )
         if self._holds(spec, poll.is_met):
             self._pass(spec, row, is_announced=known is not None)
@@ -144,7 +146,9 @@ class Conditions:
                 _ended(row, self._recorder.now(), Outcome.SUCCESS, "null"), next_step=spec.name
             )
 
-    def _ran_out(self, spec: StepSpec, row: Execution, now: datetime, wait: Signal | Poll, what: str) -> Waited:
+    def _ran_out(
+        self, spec: StepSpec, row: Execution, now: datetime, wait: Signal | Poll, what: str
+    ) -> Waited:
         if wait.has_default:
             text = self._recorder.codec.dumps(wait.default, what=f"default of step {spec.name!r}")
             self._recorder.record(_ended(row, now, Outcome.TIMED_OUT, text), next_step=spec.name)

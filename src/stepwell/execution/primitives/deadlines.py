@@ -40,7 +40,9 @@ class Deadline:
         if taken >= self._limit:
             what = "" if self._includes_waits else ", its waits not counted"
             raise WaitFailed(
-                DeadlineExceeded(f"the run has taken {taken}{what}; its deadline is {self._limit} after its start.")
+                DeadlineExceeded(
+                    f"the run has taken {taken}{what}; its deadline is {self._limit} after its start."
+                )
             )
 
     def _waited(self, now: datetime) -> timedelta:

@@ -188,7 +188,9 @@ class Failures:
                 row = attempt.failure_row(
                     error, ExecutionState.CANCELED, Outcome.CANCELED, self._recorder.now()
                 )
-                return self._recorder.end(_settled(RunState.CANCELED, decision.reason, row), row, *attempt.closing)
+                return self._recorder.end(
+                    _settled(RunState.CANCELED, decision.reason, row), row, *attempt.closing
+                )
             case _:
                 return self.fail(attempt, error, decision.reason)
 
@@ -202,14 +204,14 @@ class Failures:
             return None
         due = recorder.now() + decision.wait
         again = Execution(
-            position=1 + max(each.position for each in (row, *attempt.closing, *recorder.facts[-1:])),
+            position=max(recorder.next_position, *(each.position + 1 for each in (row, *attempt.closing))),
             name=attempt.spec.name,
             kind=Kind.STEP,
             state=ExecutionState.SCHEDULED,
             attempt=attempt.number + 1,
             scheduled_for=due,
             cursor=attempt.cursor,
-            continues_from=attempt.continues_from,
+            continues_from=None if attempt.cursor is None else attempt.position,
         )
         settlement = Settlement(RunState.WAITING, reason=Reason.RETRY, wake_at=due)
         return recorder.park(settlement, row, *attempt.closing, again)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import RunError, Unstorable
-from stepwell.execution.attempts import attempts_so_far, latest_scheduled
+from stepwell.execution.attempts import attempts_so_far, latest_scheduled, stopped_at
 from stepwell.execution.journal import Fact, Scope, TransientConflict, WritesRefused
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.attempt import Attempt
@@ -82,7 +81,7 @@ class StepRunner:
             except TransientConflict as conflict:
                 # The database undid the step's transaction for its own reasons: no policy hears of it.
                 self._failures.undo(attempt)
-                conflicts += 1
+                conflicts = 1 if attempt.has_progressed else conflicts + 1
                 if conflicts > _MOST_CONFLICTS:
                     return self._failures.fail(attempt, conflict.__cause__ or conflict)
             finally:
@@ -104,6 +103,7 @@ class StepRunner:
     def _begin(self, spec: StepSpec, next_step: str | None, scope: Scope) -> Attempt:
         recorder = self._recorder
         announced = latest_scheduled(recorder.facts, spec.name) if recorder.facts else None
+        last = stopped_at(recorder.facts, spec.name) if spec.is_resumable else None
         return Attempt(
             spec,
             next_step,
@@ -112,8 +112,8 @@ class StepRunner:
             number=1 + attempts_so_far(recorder.facts, spec.name) if recorder.facts else 1,
             scheduled_for=announced.scheduled_for if announced else None,
             started_at=recorder.now(),
-            cursor=_latest_cursor(recorder.facts, spec.name) if spec.is_resumable else None,
-            continues_from=getattr(announced, "continues_from", None) if announced else None,
+            cursor=last.cursor if last else None,
+            continues_from=_predecessor(announced, last),
         )
 
     def _attempt(self, attempt: Attempt) -> Activated | None:
@@ -146,7 +146,10 @@ class StepRunner:
             self._failures.undo(attempt)
             return self._recorder.hand_back(reason=Reason.INTERRUPTED)
         except BaseException as error:
+            if attempt.broken is not None:
+                raise attempt.broken from error
             return self._broken_off(attempt, workflow, self._runtime.asked or error)
+        attempt.keep_cursor()
         row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, self._recorder.now(), result=text)
         self._advance(attempt, row)
         return None
@@ -185,6 +188,8 @@ class StepRunner:
                 value = self._bodies.run(attempt, workflow)
         finally:
             self._journal.body_ends()
+        if attempt.broken is not None:
+            raise attempt.broken
         if self._runtime.asked is not None:
             self._warn_of_swallowing(attempt.spec)
             raise self._runtime.asked
@@ -228,6 +233,10 @@ class StepRunner:
                 row = attempt.row(ExecutionState.CANCELED, Outcome.PAUSED, self._recorder.now())
                 settlement = Settlement(RunState.PAUSED, reason=reason)
                 return self._recorder.stop(settlement, row, next_step=attempt.spec.name)
+            case ContinueRequested(wait=wait, is_written=True):
+                self._failures.undo(attempt)
+                self._continue(attempt, wait)
+                return None
         try:
             self._check_writes(attempt)
         except TransientConflict:
@@ -240,6 +249,7 @@ class StepRunner:
         """The body said that it is over, one way or another: what it wrote is kept."""
         recorder = self._recorder
         now = recorder.now()
+        attempt.keep_cursor()
         match request:
             case SkipRequested():
                 self._advance(attempt, attempt.row(ExecutionState.SKIPPED, Outcome.SKIPPED, now))
@@ -250,7 +260,7 @@ class StepRunner:
             case FinishRequested(result=result):
                 return self._failures.finish(attempt, result)
             case ContinueRequested(wait=wait):
-                self._continue(attempt, wait)
+                self._continue(attempt, wait, attempt.scope)
                 return None
             case PauseRequested(reason=reason):
                 row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, now, result="null")
@@ -258,8 +268,8 @@ class StepRunner:
                 return recorder.stop(settlement, row, next_step=attempt.next_step, scope=attempt.scope)
         raise RunError(f"{type(request).__name__} has no meaning in step {attempt.spec.name!r}")
 
-    def _continue(self, attempt: Attempt, wait: timedelta) -> None:
-        """A resumable step stops at its cursor: its execution ends, and another one is announced to go on from there."""
+    def _continue(self, attempt: Attempt, wait: timedelta, scope: Scope | None = None) -> None:
+        """A resumable step stops at its cursor: this execution is over, and the next one is announced."""
         recorder = self._recorder
         now = recorder.now()
         row = attempt.row(ExecutionState.COMPLETED, Outcome.CONTINUED, now)
@@ -273,12 +283,11 @@ class StepRunner:
             cursor=attempt.cursor,
             continues_from=attempt.position,
         )
-        recorder.record(row, successor, next_step=attempt.spec.name, scope=attempt.scope)
+        recorder.record(row, successor, next_step=attempt.spec.name, scope=scope)
 
 
-def _latest_cursor(facts: Sequence[Fact], step: str) -> str | None:
-    """Where the step's last execution stood, however that one ended."""
-    for fact in reversed(facts):
-        if fact.name == step and fact.kind == Kind.STEP:
-            return fact.cursor
-    return None
+def _predecessor(announced: Fact | None, last: Fact | None) -> int | None:
+    """The position of the execution whose cursor the next one takes over."""
+    if announced is not None:
+        return announced.continues_from
+    return None if last is None else last.position

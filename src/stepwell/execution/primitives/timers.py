@@ -8,7 +8,7 @@ from typing import Any, Final
 from stepwell.clock import require_aware
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
-from stepwell.execution.attempts import latest_scheduled
+from stepwell.execution.attempts import latest_scheduled, stopped_at
 from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
 from stepwell.execution.recorder import Recorder
@@ -48,6 +48,8 @@ class Timer:
             state=ExecutionState.SCHEDULED,
             attempt=announced.attempt if announced else 1,
             scheduled_for=due_at,
+            cursor=announced.cursor if announced else None,
+            continues_from=announced.continues_from if announced else None,
         )
         known = announced is not None and announced.scheduled_for == due_at
         reason = Reason.RETRY if announced is not None and announced.attempt > 1 else Reason.TIMER
@@ -56,6 +58,8 @@ class Timer:
         return Waited(is_due=False, ended=ended)
 
     def _due_at(self, spec: StepSpec, announced: Fact | None) -> datetime | None:
+        if stopped_at(self._recorder.facts, spec.name) is not None:
+            return announced.scheduled_for if announced else None
         if spec.wait_until is not None:
             computed = self._computed(spec, spec.wait_until)
             if announced is None or announced.attempt == 1 or announced.scheduled_for is None:
