@@ -166,10 +166,6 @@ class Town:
 @contextmanager
 def town_on(url: str) -> Iterator[Town]:
     town = Town(url)
-    Base.metadata.create_all(town.engine)
-    try:
-        yield town
-    finally:
-        town.well.close()
-        Base.metadata.drop_all(town.engine)
-        town.engine.dispose()
+    yield town
+    town.well.close()
+    town.engine.dispose()

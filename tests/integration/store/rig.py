@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Connection, event, insert, update
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, event, insert, update
 
 from stepwell.clock import Clock, ManualClock
 from stepwell.engine.store_journal import Place
@@ -35,6 +35,7 @@ __all__ = [
     "Statements",
     "at_once",
     "done",
+    "ledger",
     "quiet_place",
     "start_together",
     "wait_until",
@@ -43,6 +44,9 @@ __all__ = [
 NOON: Final = datetime(2030, 6, 1, 12, 0, 0, 123456, tzinfo=UTC)
 SECOND: Final = timedelta(seconds=1)
 LEASE: Final = timedelta(seconds=30)
+
+ledger: Final = Table("ledger", MetaData(), Column("n", Integer))
+"""An application's table, for what a step writes besides its journal entry."""
 
 T = TypeVar("T")
 

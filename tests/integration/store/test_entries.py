@@ -7,14 +7,16 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Connection, Integer, MetaData, Table, func, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.ids import new_token
 from stepwell.states import ExecutionState, Kind, Outcome, RunState
 from stepwell.store.journal import show_body
+from stepwell.store.mailbox import Message, insert_signal
+from stepwell.store.reads import signals_of
 from stepwell.store.rows import ExecutionRow
-from tests.integration.store.rig import NOON, SECOND, Held, Rig, at_once, done
+from tests.integration.store.rig import NOON, SECOND, Held, Rig, at_once, done, ledger
 
 Write = Callable[[Rig, JournalEntry], Verdict]
 
@@ -183,21 +185,24 @@ SETTLEMENTS = {
 }
 
 
-@pytest.mark.parametrize(("settlement", "changes"), SETTLEMENTS.values(), ids=SETTLEMENTS)
-def test_a_settlement_gives_the_lease_back_and_sets_what_it_says(
-    rig: Rig, write: Write, settlement: Settlement, changes: dict[str, Any]
-) -> None:
+def test_a_settlement_gives_the_lease_back_and_sets_what_it_says(rig: Rig, write: Write) -> None:
     """The run is left as the settlement says, in the write of the entry; what it does not name stays."""
-    held = rig.hold(
-        active_key="k" * 64, open_branch="b", stop_request='{"verb": "skip"}', recoveries=2, due_at=None,
-        error_class="Old", error_message="old", details='{"old": 1}', changed_at=NOON - SECOND, priority=50,
-    )  # fmt: skip
-    before = rig.row(held.id)
-    assert write(rig, rig.entry(held, step=None, settlement=settlement)).accepted
-
+    left_over = {"error_class": "Old", "error_message": "old", "details": '{"old": 1}', "priority": 50}
     given_back = {"lease_token": None, "lease_expires_at": None, "lease_owner": None, "changed_at": NOON}
     cleared = {"reason": None, "error_class": None, "error_message": None, "current_step": None}
-    assert rig.row(held.id) == replace(before, **(given_back | cleared | changes))
+    for number, (name, (settlement, changes)) in enumerate(SETTLEMENTS.items()):
+        held = rig.hold(
+            active_key=f"{number:064}",
+            open_branch="b",
+            stop_request='{"verb": "skip"}',
+            recoveries=2,
+            due_at=None,
+            changed_at=NOON - SECOND,
+            **left_over,
+        )
+        before = rig.row(held.id)
+        assert write(rig, rig.entry(held, step=None, settlement=settlement)).accepted
+        assert rig.row(held.id) == replace(before, **(given_back | cleared | changes)), name
 
 
 def test_a_settlement_can_carry_its_last_step(rig: Rig, write: Write) -> None:
@@ -220,6 +225,27 @@ def test_a_park_is_refused_when_something_came(rig: Rig, write: Write) -> None:
     assert (rig.row(held.id), rig.journal(held.id)) == (before, [])
     assert write(rig, rig.entry(held, done(1), settlement=replace(park, seen_wakeups=5))).accepted
     assert rig.row(held.id).state == "awaiting"
+
+
+def test_a_wait_takes_its_signal_along(rig: Rig, write: Write) -> None:
+    """The row of the wait and the signal's being read are one write: both are there, or neither."""
+    held = rig.hold()
+    message = Message(held.id, "paid", "1")
+    signal_id = rig.do(lambda connection: insert_signal(connection, rig.dialect, message, NOON))
+    waited = replace(done(4, "wait"), kind=Kind.SIGNAL)
+
+    def reader() -> int | None:
+        with rig.database.read() as connection:
+            (signal,) = signals_of(connection, held.id)
+        return signal.consumed_by
+
+    zombie = Held(held.id, new_token())
+    assert not write(rig, replace(rig.entry(zombie, waited), consumes=signal_id)).accepted
+    assert reader() is None
+    assert write(rig, replace(rig.entry(held, waited), consumes=signal_id)).accepted
+    assert reader() == 4
+    assert write(rig, replace(rig.entry(held, done(5)), consumes=signal_id)).accepted
+    assert reader() == 4, "what was read stays with its reader"
 
 
 # -- rows that are written twice ----------------------------------------------------------------------------
@@ -310,26 +336,14 @@ def test_an_entry_that_cannot_be_stored_hurts_no_neighbour(rig: Rig, spoiled: di
 
 # -- with a step's own writes -------------------------------------------------------------------------------
 
-ledger = Table("ledger", MetaData(), Column("n", Integer))
-
-
-@pytest.fixture
-def ledger_rig(rig: Rig) -> Any:
-    with rig.database.begin() as connection:
-        ledger.create(connection)
-    yield rig
-    with rig.database.begin() as connection:
-        ledger.drop(connection)
-
 
 def in_ledger(rig: Rig) -> int:
     with rig.database.read() as connection:
         return int(connection.execute(select(func.count()).select_from(ledger)).scalar_one())
 
 
-def test_a_zombies_own_writes_go_with_its_entry(ledger_rig: Rig) -> None:
+def test_a_zombies_own_writes_go_with_its_entry(rig: Rig) -> None:
     """In a step's transaction a refused guard leaves nothing: neither the entry nor what the step wrote."""
-    rig = ledger_rig
     held = rig.hold()
     zombie = Held(held.id, new_token())
 

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, insert, select
+from sqlalchemy import insert, select
 
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
@@ -24,9 +24,7 @@ from stepwell.ids import new_token
 from stepwell.states import RunState
 from stepwell.store.database import AnswerLost
 from tests.integration.store.cable import Cable, Cut
-from tests.integration.store.rig import LEASE, NOON, Held, Rig, done, quiet_place
-
-ledger = Table("ledger", MetaData(), Column("n", Integer))
+from tests.integration.store.rig import LEASE, NOON, Held, Rig, done, ledger, quiet_place
 
 
 def is_commit(message: bytes) -> bool:
@@ -65,8 +63,6 @@ class Scene:
 @pytest.fixture
 def scene(server_rig: Rig) -> Iterator[Scene]:
     rig = server_rig
-    with rig.database.begin() as connection:
-        ledger.create(connection)
     cable = Cable(rig.url)
     well = Stepwell(cable.url, clock=rig.clock, default=False)
     held = rig.hold()
@@ -79,8 +75,6 @@ def scene(server_rig: Rig) -> Iterator[Scene]:
     yield scene
     cable.close()
     well.close()
-    with rig.database.begin() as connection:
-        ledger.drop(connection)
 
 
 @contextmanager

@@ -77,6 +77,21 @@ def test_one_thread_at_a_time_is_inside() -> None:
     assert (most, gate._holder, len(gate._waiting)) == (1, None, 0)
 
 
+def test_nobody_slips_in_between_two_turns() -> None:
+    """A turn that was passed on is taken, also before the thread that has it runs again."""
+    gate, order = WriteGate(), list[str]()
+    turn = threading.Lock()
+    turn.acquire()
+    with gate.held():
+        gate._waiting.append(turn)
+    assert turn.acquire(timeout=1), "the turn is this thread's now"
+    late = queue_up(gate, "late", order)
+    assert order == []
+    gate.release()
+    late.join(timeout=10)
+    assert order == ["late"]
+
+
 def test_a_thread_that_is_inside_is_told_so() -> None:
     """A second transaction of the same thread would wait for ever; it is refused, and told what to write."""
     gate = WriteGate()
