@@ -16,7 +16,7 @@ from tests.architecture.sources import PACKAGE, ROOT, modules
 pytestmark = pytest.mark.slow
 
 _NOT_RUN: Final = {
-    "stepwell.worker.worker.Worker": "its two lines stand for a whole application",
+    "stepwell.execution.cursor.Cursor": "its file and its table stand for the reader's own",
 }
 """Examples that are no programs, and why."""
 

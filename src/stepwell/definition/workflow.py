@@ -87,14 +87,14 @@ class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
     Example:
         >>> from datetime import timedelta
         >>> from stepwell import Workflow, step
-        >>> class Onboarding(Workflow[str]):
+        >>> class Onboarding(Workflow):
         ...     @step
         ...     def greet(self):
-        ...         return f"Welcome, {self.hero}!"
+        ...         return f"Welcome, {self.args['name']}!"
         ...
         ...     @step(wait=timedelta(days=2), skip_if=lambda self: "toured" in self.context)
         ...     def remind_of_tour(self): ...
-        >>> Onboarding("Ada").greet()
+        >>> Onboarding(name="Ada").greet()
         'Welcome, Ada!'
     """
 

@@ -57,9 +57,16 @@ class Worker:
         poll: The longest time between two looks at the database; timers fire on time all the same.
 
     Example:
+        >>> from stepwell import Stepwell, Worker, Workflow, step
+        >>> class Hello(Workflow):
+        ...     @step
+        ...     def say(self):
+        ...         self.finish(f"hello, {self.args['name']}")
         >>> well = Stepwell("sqlite:///app.db")
+        >>> well.migrate()
         >>> with Worker(well, threads=4):
-        ...     Onboarding.start(user).result()
+        ...     Hello.start(name="Ada").result()
+        'hello, Ada'
     """
 
     def __init__(
