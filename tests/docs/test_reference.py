@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterable
@@ -9,19 +10,20 @@ from collections.abc import Iterable
 import pytest
 
 import stepwell
-from stepwell import Stepwell, Worker
+from stepwell import Cursor, Event, EventKind, Poll, Signal, Stepwell, Worker, Workflow
+from stepwell.definition.hooks import HOOKS
 from stepwell.definition.launching import LaunchOptions
-from stepwell.definition.options import StepOptions
+from stepwell.definition.options import ResumableStepOptions, StepOptions
 from stepwell.definition.settings import SETTINGS
 from stepwell.engine.queries import RunQuery
 from stepwell.engine.run import Run
 from stepwell.errors import StepwellError
-from stepwell.states import ATTENTION, LIVE, TERMINAL, VERBS, ExecutionState, Outcome, Reason, RunState
+from stepwell.states import ATTENTION, LIVE, TERMINAL, VERBS, ExecutionState, Kind, Outcome, Reason, RunState
 from tests.architecture.sources import ROOT
 from tests.docs.pages import Page
 
-_LATER = {"signal", "wake"}
-"""Commands that the states know and that run handles do not have yet."""
+_LATER = {Kind.TIMER, Kind.CONTEXT}
+"""Kinds of entries that nothing writes yet: an instant stands in the step's own entry."""
 
 
 def _page(name: str) -> Page:
@@ -44,6 +46,14 @@ def _parameters(function: object) -> list[str]:
     return [name for name in inspect.signature(function).parameters if name != "self"]  # type: ignore[arg-type]  # a callable
 
 
+def _fields(cls: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+def _public(cls: type) -> set[str]:
+    return {name for name in vars(cls) if not name.startswith("_")}
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     """Whatever can be imported from stepwell is described somewhere in reference or how-to."""
     text = "\n".join(
@@ -59,10 +69,21 @@ def test_every_public_name_is_in_the_reference() -> None:
     [
         ("reference/workflow.md", "Setting", SETTINGS),
         ("reference/workflow.md", "Option", StepOptions.__annotations__),
+        (
+            "reference/workflow.md",
+            "Option of `@resumable_step`",
+            ResumableStepOptions.__annotations__.keys() - StepOptions.__annotations__.keys(),
+        ),
         ("reference/workflow.md", "Option of `with_options`", LaunchOptions.__annotations__),
+        ("reference/workflow.md", "Argument of `Signal`", _fields(Signal)),
+        ("reference/workflow.md", "Argument of `Poll`", _fields(Poll)),
+        ("reference/workflow.md", "`self.cursor`", _public(Cursor)),
+        ("reference/workflow.md", "Hook", HOOKS),
         ("reference/engine.md", "Argument", _parameters(Stepwell.__init__)),
-        ("reference/states.md", "Command", VERBS.keys() - _LATER),
-        ("reference/errors.md", "Reason", {*Reason, "replaced"} - {Reason.SIGNAL, Reason.GATE}),
+        ("reference/engine.md", "Event", EventKind),
+        ("reference/states.md", "Command", VERBS),
+        ("reference/states.md", "Kind", {*Kind} - _LATER),
+        ("reference/errors.md", "Reason", {*Reason, "replaced"}),
     ],
 )
 def test_a_table_of_the_reference_has_what_the_code_has(
@@ -70,6 +91,26 @@ def test_a_table_of_the_reference_has_what_the_code_has(
 ) -> None:
     """Nothing is missing in a table, and nothing in it has gone."""
     assert sorted(_first_column(_page(page), heading)) == sorted(map(str, names))
+
+
+def test_all_that_a_step_can_ask_and_say_is_in_the_reference() -> None:
+    """Each property and each verb of a workflow stands in one of the two tables, and nothing else does."""
+    sections = re.split(r"^## ", _page("reference/workflow.md").text, flags=re.MULTILINE)
+    told = {
+        name
+        for section in sections
+        if section.startswith("What a step can ")
+        for name in re.findall(r"^\| `(?:await )?self\.(\w+)", section, re.MULTILINE)
+    }
+    functions = {name for name in _public(Workflow) if callable(getattr(Workflow, name))}
+    properties = {name for name in _public(Workflow) if isinstance(vars(Workflow)[name], property)}
+    assert told == (functions | properties) - {"start", "start_many", "with_args", "with_options"}
+
+
+def test_what_an_event_has_is_in_the_reference() -> None:
+    """Each attribute of an event is named on the engine's page."""
+    section = _page("reference/engine.md").text.partition("## Observer and Event")[2].partition("\n## ")[0]
+    assert set(_fields(Event)) - set(re.findall(r"`(\w+)`", section)) == set()
 
 
 def test_the_arguments_of_a_worker_are_in_the_reference() -> None:
@@ -86,7 +127,7 @@ def test_methods_in_the_reference_exist(cls: type) -> None:
     headings = {
         Stepwell: ("## Stepwell", "## Run\n"),
         Run: ("## Run\n", "## RunQuery"),
-        Worker: ("## Worker", "## Man"),
+        Worker: ("## Worker", "## Observer"),
     }
     start, end = headings.get(cls, ("| Narrows to", "`well.run("))
     section = page.text.partition(start)[2].partition(end)[0]
@@ -95,11 +136,19 @@ def test_methods_in_the_reference_exist(cls: type) -> None:
     assert methods - {"run"} - set(dir(cls)) == set()
 
 
+def test_every_command_is_a_method_of_a_run() -> None:
+    """What the states allow can be asked of a handle, and is named where handles are described."""
+    section = _page("reference/engine.md").text.partition("## Run\n")[2].partition("## RunQuery")[0]
+    assert VERBS.keys() - set(dir(Run)) == set()
+    assert VERBS.keys() - set(re.findall(r"`(\w+)\(", section)) == set()
+
+
 def test_each_command_is_said_to_work_in_the_states_in_which_it_does() -> None:
     """The table of commands and states is that of the code."""
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", _page("reference/states.md").text, re.MULTILINE)
+    text = _page("reference/states.md").text.partition("| Command |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", text, re.MULTILINE)
     told = {verb: set(re.findall(r"`(\w+)`", states)) for verb, states in rows if verb in VERBS}
-    assert told == {verb: {str(state) for state in VERBS[verb]} for verb in VERBS.keys() - _LATER}
+    assert told == {verb: {str(state) for state in VERBS[verb]} for verb in VERBS}
 
 
 def test_states_stand_in_their_groups() -> None:
@@ -115,7 +164,7 @@ def test_states_and_outcomes_of_journal_entries_are_listed() -> None:
     text = _page("reference/states.md").text.partition("## Entries of the journal")[2]
     named = set(re.findall(r"`(\w+)`", text))
     assert {str(state) for state in ExecutionState} - named == set()
-    assert {str(outcome) for outcome in Outcome} - named - {"continued"} == set()
+    assert {str(outcome) for outcome in Outcome} - named == set()
 
 
 def test_the_tree_of_errors_is_that_of_the_code() -> None:
