@@ -54,7 +54,7 @@ class Assertions:
         __tracebackhide__ = True
         done = [row.name for row in _attempts(run) if row.outcome == Outcome.SUCCESS]
         if done != list(names):
-            self._fail(run, f"the steps {_listed(done)} have succeeded, not {_listed(names)}")
+            self._fail(run, f"{_listed(done)} succeeded, not {_listed(names)}")
 
     def assert_step(
         self, run: Run, name: str, *, outcome: Outcome | str = Outcome.SUCCESS, attempt: int | None = None
@@ -107,4 +107,4 @@ def _attempts(run: Run) -> list[ExecutionRow]:
 
 
 def _listed(names: Any) -> str:
-    return ", ".join(names) or "(none)"
+    return ", ".join(names) or "nothing"
