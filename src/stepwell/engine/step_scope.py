@@ -283,6 +283,11 @@ class StepScope:
 
     def committed(self) -> None:
         """The entry is durable: do what was put off until then, such as waking workers."""
+        if self._writing is not None:
+            # Its commit was done, and the answer was lost with the connection.
+            self._writing.invalidate()
+            self._writing = self._transaction = None
+            self._stack.close()
         calls, self.after_commit = self.after_commit, []
         self.at_commit = []
         for call in calls:

@@ -22,7 +22,7 @@ from stepwell.serialization import RecordRef
 from stepwell.observer import Event, EventKind
 from stepwell.states import ExecutionState, RunState
 from stepwell.store.database import AnswerLost
-from stepwell.store.journal import row_state
+from stepwell.store.journal import row_mark
 from stepwell.store.mailbox import unread
 
 if TYPE_CHECKING:
@@ -297,12 +297,15 @@ class StoreJournal:
             return False
         row = entry.executions[0]
 
-        def find() -> str | None:
+        def find() -> tuple[str, str | None] | None:
             with self._database.read() as connection:
-                return row_state(connection, entry.run_id, row.position)
+                return row_mark(connection, entry.run_id, row.position)
 
-        state = self._insist(find)
-        return state is not None and state not in (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
+        found = self._insist(find)
+        if row.state is ExecutionState.IN_PROGRESS:
+            # A checkpoint: the row may be there from the one before.
+            return found == (row.state, row.result)
+        return found is not None and found[0] not in (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
 
     def _look_at_requests(self) -> tuple[int, str | None]:
         row = self._insist(self._look)

@@ -16,7 +16,7 @@ from stepwell.store.rows import RowShape
 from stepwell.store.schema import executions, runs
 from stepwell.store.types import UID
 
-__all__ = ["HistoryRow", "histories", "row_state", "show_body"]
+__all__ = ["HistoryRow", "histories", "row_mark", "show_body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ _HISTORIES: Final = (
     .where(executions.c.run_id.in_(bindparam("ids", expanding=True)), executions.c.superseded_at.is_(None))
     .order_by(executions.c.run_id, executions.c.position)
 )
-_STATE: Final = select(executions.c.state).where(
+_MARK: Final = select(executions.c.state, executions.c.result).where(
     executions.c.run_id == bindparam("run"), executions.c.position == bindparam("at")
 )
 
@@ -62,10 +62,10 @@ def histories(connection: Connection, run_ids: Collection[UUID]) -> dict[UUID, l
     return found
 
 
-def row_state(connection: Connection, run_id: UUID, position: int) -> str | None:
-    """The state of one row of a run's journal; None if there is no such row."""
-    state: str | None = connection.execute(_STATE, {"run": run_id, "at": position}).scalar()
-    return state
+def row_mark(connection: Connection, run_id: UUID, position: int) -> tuple[str, str | None] | None:
+    """One row's state, and its result, which tells its checkpoints apart; None if there is no such row."""
+    found = connection.execute(_MARK, {"run": run_id, "at": position}).first()
+    return None if found is None else (found[0], found[1])
 
 
 _IS_OURS: Final = exists().where(

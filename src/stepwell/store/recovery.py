@@ -138,6 +138,8 @@ _LOSE_VISIBLE: Final = (
         state=ExecutionState.FAILED.value,
         outcome=Outcome.LOST.value,
         finished_at=bindparam("at"),
+        # The mark of its last checkpoint is nobody's result.
+        result=None,
         error_class="stepwell.WorkerLost",
         error_message=bindparam("message"),
     )

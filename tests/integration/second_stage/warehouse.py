@@ -69,7 +69,9 @@ class Warehouse:
         numbers = range(1, count + 1)
         self.add(
             *(
-                Item(id=n, **{name: value(n) if callable(value) else value for name, value in columns.items()})
+                Item(
+                    id=n, **{name: value(n) if callable(value) else value for name, value in columns.items()}
+                )
                 for n in numbers
             )
         )
