@@ -61,7 +61,11 @@ class Trap:
     Args:
         point: The place.
         step: At this step only; None: at any.
-        nth: The how manieth visit kills.
+        nth: Which visit kills, from 1.
+
+    Attributes:
+        visits: How often a worker has come there.
+        is_sprung: One has died.
     """
 
     def __init__(self, point: CrashPoint, step: str | None, nth: int) -> None:
@@ -70,11 +74,11 @@ class Trap:
         self._point = point
         self._step = step
         self._nth = nth
-        self._visits = 0
+        self.visits = 0
         self.is_sprung = False
 
     def __str__(self) -> str:
-        times = f", the {self._nth}. time" if self._nth > 1 else ""
+        times = f", visit {self._nth}" if self._nth > 1 else ""
         step = f" of step {self._step!r}" if self._step else ""
         return f"at {self._point.value}{step}{times}"
 
@@ -85,8 +89,8 @@ class Trap:
             WorkerDied: This is the place; or the worker is dead, and the author's code has caught that.
         """
         if not self.is_sprung and point is self._point and self._step in (None, step):
-            self._visits += 1
-            self.is_sprung = self._visits == self._nth
+            self.visits += 1
+            self.is_sprung = self.visits == self._nth
         if self.is_sprung:
             raise WorkerDied(self)
 

@@ -123,6 +123,11 @@ class Workbench(Assertions):
         # In the middle: a delay with jitter is then the one that the policy names.
         self.engine.chance = lambda: 0.5
 
+    @property
+    def url(self) -> URL:
+        """The URL of the database, for an application's own SQLAlchemy engine on it."""
+        return self.engine.database.engine.url
+
     # -- time ---------------------------------------------------------------------------------------
 
     @property
@@ -258,7 +263,7 @@ class Workbench(Assertions):
         Args:
             point: The place, by its name: see :class:`CrashPoint`.
             step: At this step only; None: at the first step that comes there.
-            nth: The how manieth time, for steps with many checkpoints.
+            nth: Which time, from 1, for steps that come there often: the third checkpoint, the second attempt.
 
         Raises:
             AssertionError: The block has ended and no worker has come there.
@@ -281,7 +286,7 @@ class Workbench(Assertions):
         finally:
             self._hands.trap = None
         if not trap.is_sprung:
-            raise AssertionError(f"no worker has died {trap}: none came there.")
+            raise AssertionError(f"no worker has died {trap}; visits: {trap.visits}.")
 
     def delete_all_runs(self) -> None:
         """Forget every run in the database, for tests that share one."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.docs.pages import Page
 
 TESTS = """
 from datetime import timedelta
@@ -107,6 +108,19 @@ def test_a_failed_test_shows_the_author_what_happened(run_pytest: Callable[..., 
     places = [line for line in told.splitlines() if line.startswith(("test_trial.py:", "src", "/"))]
     assert [place for place in places if "stepwell/" in place] == []
     assert len(places) == 3
+
+
+def test_the_examples_of_the_page_are_tests(
+    run_pytest: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the page on testing shows passes under pytest, with the fixture that it defines last."""
+    page = Page(ROOT / "docs" / "how-to" / "test-workflows.md")
+    script = "\n".join(block.code for block in page.blocks() if block.is_run)
+    (tmp_path / "test_page.py").write_text(script, encoding="utf-8")
+    monkeypatch.setenv("TEST_DATABASE_URL", f"sqlite:///{tmp_path / 'runs.db'}")
+    told = run_pytest("test_page.py")
+    assert f"{script.count('def test_')} passed" in told, told
+    assert (tmp_path / "runs.db").exists()
 
 
 def test_what_pyproject_names_is_the_plugin() -> None:
