@@ -82,6 +82,7 @@ def test_a_body_that_outlasts_the_grace_period_is_given_back(scene: Scene) -> No
     took = time.monotonic() - told_at
     assert 1.5 <= took < 1.5 + AT_ONCE
     assert states(runs) == [(RunState.READY, Reason.INTERRUPTED)] * 3
+    assert scene.bodies()[runs[1].args["account"], "cancelled"] == 1
 
     scene.worker(pace=0, name="next")
     scene.wait_until_completed(runs, within=20)

@@ -152,6 +152,7 @@ class Delayed(Workflow):
     @step
     def before(self) -> None:
         trace(self, "before")
+        dwell(0.3)
 
     @step(wait=timedelta(seconds=1.5))
     def after(self) -> None:
@@ -190,7 +191,11 @@ class LongAsync(Workflow):
     @step
     async def work(self) -> None:
         trace(self, "work")
-        await asyncio.sleep(self.args["seconds"] * pace())
+        try:
+            await asyncio.sleep(self.args["seconds"] * pace())
+        except asyncio.CancelledError:
+            trace(self, "cancelled")
+            raise
 
 
 class Poison(Workflow):

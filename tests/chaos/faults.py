@@ -19,6 +19,7 @@ from stepwell.store.claims import Claims
 from stepwell.store.dialects import Dialect
 from stepwell.store.gate import WriteGate
 from stepwell.worker.claimer import Claimer
+from stepwell.worker.heartbeat import Heartbeat
 from stepwell.worker.worker import Worker
 
 __all__ = ["POINTS", "Fault", "install", "reach"]
@@ -70,6 +71,7 @@ class _Armed:
         self._fault: Fault | None = None
         self._passed = 0
         self._gate: WriteGate | None = None
+        self.has_struck = False
 
     def set(self, fault: Fault, gate: WriteGate | None) -> None:
         self._fault, self._gate = fault, gate
@@ -83,6 +85,7 @@ class _Armed:
             strikes = self._passed == fault.nth
         if not strikes:
             return
+        self.has_struck = True
         # On SQLite no other thread may be caught with the file's write lock, which would stop everybody for ever.
         with self._gate.held() if self._gate else nullcontext():
             # To this very thread, so that it goes no further.
@@ -106,6 +109,7 @@ def install(fault: Mapping[str, Any], gate: WriteGate | None) -> None:
         gate: The database's write gate, if it has one and the process is to be stopped outside of it.
     """
     _armed.set(Fault(**fault), gate)
+    _wrap(Heartbeat, "beat", around=_beat)
     _wrap(Claims, "claim", before="claim.before", after="claim.in_transaction")
     _wrap(Claimer, "_hold", before="claim.committed")
     _wrap(Worker, "_drive", before="claimed")
@@ -136,6 +140,12 @@ def _wrap(owner: type, name: str, *, before: str = "", after: str = "", around: 
 
 def _concrete(base: type) -> list[type]:
     return [each for direct in base.__subclasses__() for each in (direct, *_concrete(direct))]
+
+
+def _beat(known: Callable[..., Any], heartbeat: Any) -> None:
+    """After a stop the heart is slower than the body, which must not rely on being told that its lease is lost."""
+    if not _armed.has_struck:
+        known(heartbeat)
 
 
 def _commit(known: Callable[..., Any], scope: Any, entry: Any) -> Any:
