@@ -78,7 +78,7 @@ class Stepwell:
         0
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, each with a default and by keyword
         self,
         database: str | URL | Engine,
         *,

@@ -18,8 +18,8 @@ from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.execution.journal import Fact, Letter, Scope, TransientConflict
 from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
-from stepwell.serialization import RecordRef
 from stepwell.observer import Event, EventKind
+from stepwell.serialization import RecordRef
 from stepwell.states import ExecutionState, RunState
 from stepwell.store.database import AnswerLost
 from stepwell.store.journal import row_mark
@@ -304,7 +304,7 @@ class StoreJournal:
         found = self._insist(find)
         if row.state is ExecutionState.IN_PROGRESS:
             # A checkpoint: the row may be there from the one before.
-            return found == (row.state, row.result)
+            return bool(found == (row.state, row.result))
         return found is not None and found[0] not in (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
 
     def _look_at_requests(self) -> tuple[int, str | None]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from sqlalchemy import URL, Connection, Engine, Table, Select
+from sqlalchemy import URL, Connection, Engine, Select, Table
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.entries import JournalEntry, Verdict
@@ -111,8 +111,10 @@ class Dialect(ABC):
 
     @abstractmethod
     def insert_if_new(self, connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-        """Insert one row unless a unique index is against it; never raises for that, so that a caller's transaction
-        stays usable. Answers whether the row was inserted."""
+        """Insert one row unless a unique index is against it; answer whether it was inserted.
+
+        Never raises for that, so that a caller's transaction stays usable.
+        """
 
     def begin_step(self, connection: Connection) -> None:
         """A step's own transaction begins: the user's statements may wait for locks as long as they like."""

@@ -29,8 +29,8 @@ _FINISH: Final = ", ".join(f"{name} = excluded.{name}" for name in EXECUTION_COL
 _APPLY: Final = f"""
 WITH entry AS (
     SELECT * FROM json_to_recordset(CAST(%s AS json)) AS _(
-        run_id uuid, token uuid, at bigint, current_step text, context text, version int, progress boolean, settles boolean,
-        state text, reason text, queue text, priority int, ready boolean, over boolean, due_at bigint,
+        run_id uuid, token uuid, at bigint, current_step text, context text, version int,
+        progress boolean, settles boolean, state text, reason text, queue text, priority int, ready boolean, over boolean, due_at bigint,
         wake_at bigint, result text, error_class text, error_message text, frees boolean, answers boolean,
         details text, seen int, consumes bigint, position int)
 ), accepted AS (
@@ -60,8 +60,8 @@ WITH entry AS (
         lease_owner = CASE WHEN entry.settles THEN NULL ELSE run.lease_owner END
     FROM entry
     -- The array leads every plan to the primary key, however old the statistics are.
-    WHERE run.id = ANY (CAST(%s AS uuid[])) AND run.id = entry.run_id AND run.lease_token = entry.token AND run.state = 'running'
-      AND (entry.seen IS NULL OR run.wakeups = entry.seen)
+    WHERE run.id = ANY (CAST(%s AS uuid[])) AND run.id = entry.run_id
+      AND run.lease_token = entry.token AND run.state = 'running' AND (entry.seen IS NULL OR run.wakeups = entry.seen)
     RETURNING run.id, run.wakeups, run.stop_request
 ), recorded AS (
     INSERT INTO stepwell_step_executions AS known ({_COLUMNS})

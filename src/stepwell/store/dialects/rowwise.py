@@ -19,10 +19,14 @@ __all__ = ["Rowwise", "as_stored"]
 
 _GUARD: Final = "WHERE id = ? AND lease_token = ? AND state = 'running'"
 _VERSION: Final = "version = CASE WHEN version < ? THEN ? ELSE version END"
-_STEP: Final = f"UPDATE stepwell_runs SET current_step = ?, recoveries = 0, context = COALESCE(?, context), {_VERSION} {_GUARD}"
+_STEP: Final = f"""
+UPDATE stepwell_runs SET
+    current_step = ?, recoveries = 0, context = COALESCE(?, context), {_VERSION}
+{_GUARD}"""
 _SETTLE: Final = f"""
 UPDATE stepwell_runs SET
-    current_step = ?, context = COALESCE(?, context), {_VERSION}, recoveries = CASE WHEN ? = 1 THEN 0 ELSE recoveries END,
+    current_step = ?, context = COALESCE(?, context), {_VERSION},
+    recoveries = CASE WHEN ? = 1 THEN 0 ELSE recoveries END,
     state = ?, reason = ?, queue = COALESCE(?, queue), priority = COALESCE(?, priority),
     lane = CASE WHEN ? = 1 THEN queue END, due_at = ?, wake_at = ?,
     result = COALESCE(?, result), error_class = ?, error_message = ?,
