@@ -23,12 +23,7 @@ class Assertions:
     engine: Stepwell
 
     def timeline(self, run: Run) -> str:
-        """The run's history as text: where it stands and why, and a line for each entry of its journal.
-
-        Example:
-            >>> with Workbench() as bench:
-            ...     print(bench.timeline(Onboarding.start(user)))
-        """
+        """The run's history as text: where it stands and why, and a line for each entry of its journal."""
         return timeline(run.info(), run.steps, self.engine.now())
 
     def assert_state(self, run: Run, state: RunState | str, *, reason: str | None = None) -> None:

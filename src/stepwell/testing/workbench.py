@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,18 +13,17 @@ from sqlalchemy import URL, Engine
 
 from stepwell.clock import ManualClock, require_aware
 from stepwell.definition.registry import find_workflow
-from stepwell.definition.starting import Starter, default_engine, set_default_engine
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.run import Run
-from stepwell.errors import RunFailed, StoreError
+from stepwell.errors import RunFailed
 from stepwell.execution.outcome import Activated
 from stepwell.states import LIVE, Kind, RunState
 from stepwell.store.rows import ExecutionRow
 from stepwell.store.schema import metadata
 from stepwell.testing.assertions import Assertions
 from stepwell.testing.crashes import CrashPoint, Trap, WorkerDied
+from stepwell.testing.engines import borrow, open_engine
 from stepwell.testing.hands import Hands
-from stepwell.testing.template import engine_in
 from stepwell.testing.tracebacks import without_library_frames
 from stepwell.worker.claimer import Claimed
 
@@ -45,7 +43,8 @@ class Workbench(Assertions):
         database: Where the runs are. None makes a SQLite database of its own, in a temporary file. A URL or a
             SQLAlchemy ``Engine`` names another one, which gets the tables if it has none. A ``Stepwell`` is
             used as it is; until :meth:`close` its clock is one that the test moves.
-        start: The instant at which the clock begins; now, by default.
+        start: The instant at which the clock begins; now, by default. A ``Stepwell`` that has a
+            ``ManualClock`` keeps it.
         raise_errors: When a run fails, raise the error of its step in the test.
 
     Attributes:
@@ -57,10 +56,16 @@ class Workbench(Assertions):
         StoreError: The database is one in memory, to which steps cannot have connections of their own.
 
     Example:
+        >>> from stepwell import Workflow, step
+        >>> class Greeting(Workflow):
+        ...     @step(wait=timedelta(days=30))
+        ...     def greet(self): ...
         >>> with Workbench() as bench:
-        ...     run = Onboarding.start(user)
-        ...     bench.run_to_end(run)
-        ...     bench.assert_state(run, "completed")
+        ...     run = Greeting.start()
+        ...     state = bench.run_to_end(run)
+        ...     bench.assert_steps(run, "greet")
+        >>> print(state)
+        completed
     """
 
     def __init__(
@@ -73,14 +78,13 @@ class Workbench(Assertions):
         self.raise_errors = raise_errors
         with ExitStack() as stack:
             self.clock = ManualClock(start)
-            self.engine = self._engine_on(database, stack)
-            if self.engine.database.is_private:
-                raise StoreError(
-                    "a workbench cannot use a database in memory: name a file, or no database at all."
-                )
-            self._stop_chance(stack)
-            stack.callback(set_default_engine, _default_engine())
-            set_default_engine(self.engine)
+            if isinstance(database, Stepwell):
+                self.engine = database
+                if isinstance(database.clock, ManualClock):
+                    self.clock = database.clock
+            else:
+                self.engine = open_engine(database, self.clock, stack)
+            borrow(self.engine, self.clock, stack)
             self._hands = Hands(self.engine)
             stack.callback(self._hands.close)
             self._closing = stack.pop_all()
@@ -96,32 +100,6 @@ class Workbench(Assertions):
     def close(self) -> None:
         """Put the process's default engine back, end all threads, and drop a database that was made here."""
         self._closing.close()
-
-    def _engine_on(self, database: Stepwell | Engine | URL | str | None, stack: ExitStack) -> Stepwell:
-        if isinstance(database, Stepwell):
-            self._take_the_clock_of(database, stack)
-            return database
-        if database is None:
-            engine = engine_in(stack.enter_context(TemporaryDirectory(prefix="stepwell-")), self.clock)
-        else:
-            engine = Stepwell(database, clock=self.clock, default=False)
-        stack.callback(engine.close)
-        if database is not None and not engine.database.is_private:
-            engine.migrate()
-        return engine
-
-    def _take_the_clock_of(self, engine: Stepwell, stack: ExitStack) -> None:
-        if isinstance(engine.clock, ManualClock):
-            self.clock = engine.clock
-            return
-        stack.callback(setattr, engine, "clock", engine.clock)
-        stack.callback(setattr, engine.database, "clock", engine.database.clock)
-        engine.clock = engine.database.clock = self.clock
-
-    def _stop_chance(self, stack: ExitStack) -> None:
-        stack.callback(setattr, self.engine, "chance", self.engine.chance)
-        # In the middle: a delay with jitter is then the one that the policy names.
-        self.engine.chance = lambda: 0.5
 
     @property
     def url(self) -> URL:
@@ -270,9 +248,19 @@ class Workbench(Assertions):
             ValueError: There is no such place.
 
         Example:
-            >>> with bench.crash_at("after_body", step="charge"):
-            ...     bench.run_to_end(run)
-            >>> bench.run_to_end(run)
+            >>> from stepwell import Workflow, step
+            >>> class Order(Workflow):
+            ...     @step
+            ...     def charge(self):
+            ...         print("charged with the key of", self.idempotency_key[37:])
+            >>> with Workbench() as bench:
+            ...     run = Order.start()
+            ...     with bench.crash_at("after_body", step="charge"):
+            ...         bench.run_to_end(run)
+            ...     print(bench.run_to_end(run))
+            charged with the key of charge
+            charged with the key of charge
+            completed
         """
         __tracebackhide__ = True
         if self._hands.trap is not None:
@@ -310,13 +298,6 @@ class Workbench(Assertions):
 
     def _travel_up_to(self, instant: datetime) -> None:
         self.clock.travel(max(timedelta(), instant - self.now))
-
-
-def _default_engine() -> Starter | None:
-    try:
-        return default_engine()
-    except StoreError:
-        return None
 
 
 def _ended(run: Run) -> dict[int, ExecutionRow]:

@@ -91,8 +91,11 @@ def test_the_default_engine_is_put_back(sqlite_url: str) -> None:
 def test_a_database_in_memory_is_refused() -> None:
     """Steps need connections of their own: the message says what to name instead, and nothing is left open."""
     set_default_engine(None)
-    with pytest.raises(StoreError, match="cannot use a database in memory: name a file, or no database"):
-        Workbench("sqlite://")
+    well = Stepwell("sqlite://", default=False)
+    for database in ("sqlite://", well):
+        with pytest.raises(StoreError, match="cannot use a database in memory: name a file, or no database"):
+            Workbench(database)
+    well.close()
     with pytest.raises(StoreError, match="no default engine"):
         default_engine()
 
