@@ -90,6 +90,9 @@ def closed_waits(
     facts: Iterable[Fact], step: str, state: ExecutionState, outcome: Outcome, at: datetime
 ) -> tuple[Execution, ...]:
     """The rows that end what a step still waits for (a signal, a gate, a poll), when the step itself ends."""
+    if state is ExecutionState.COMPLETED:
+        # The step did without.
+        state, outcome = ExecutionState.SKIPPED, Outcome.SKIPPED
     return tuple(
         Execution(
             position=fact.position,
@@ -99,6 +102,7 @@ def closed_waits(
             state=state,
             outcome=outcome,
             scheduled_for=fact.scheduled_for,
+            started_at=fact.started_at,
             finished_at=at,
             details=fact.details,
         )

@@ -181,6 +181,8 @@ class MemoryJournal:
             return Verdict(False, run.wakeups, run.stop_request)
         for row in executions:
             run.keep(row)
+        if sorted(run.rows) != list(range(1, len(run.rows) + 1)):
+            raise AssertionError(f"a gap in the journal: {sorted(run.rows)}")
         if consumes is not None:
             run.read.add(consumes)
         if scope is not None:
@@ -318,8 +320,6 @@ class MemoryRun:
         known = self.rows.get(row.position)
         if known is not None and known.state not in _UNFINISHED:
             raise AssertionError(f"a finished row was written again: {known} {row}")
-        if known is None and row.position != max(self.rows, default=0) + 1:
-            raise AssertionError(f"a gap in the journal before {row}")
         self.rows[row.position] = row
 
     def settle(self, settlement: Settlement) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution
+from stepwell.execution.attempts import closed_waits
 from stepwell.execution.cursor import Cursor
 from stepwell.execution.errors import describe
-from stepwell.execution.journal import Scope
+from stepwell.execution.journal import Fact, Scope
 from stepwell.states import ExecutionState, Kind, Outcome
 
 __all__ = ["Attempt"]
@@ -52,6 +54,15 @@ class Attempt:
     continues_from: int | None = None
     outcome: Outcome | None = None
     has_progressed: bool = False
+
+    def ending(self, row: Execution, facts: Iterable[Fact]) -> tuple[Execution, ...]:
+        """The rows with which the whole step ends: what it still waits for ends with it."""
+        closing = self.closing
+        if facts and row.outcome is not None and row.finished_at is not None:
+            known = {each.position for each in closing}
+            waits = closed_waits(facts, self.spec.name, row.state, row.outcome, row.finished_at)
+            closing += tuple(each for each in waits if each.position not in known)
+        return (row, *closing)
 
     def keep_cursor(self) -> None:
         """What the body wrote is about to be committed, and so is where it stands."""

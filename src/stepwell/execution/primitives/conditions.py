@@ -16,7 +16,8 @@ from stepwell.clock import from_micros, to_micros
 from stepwell.definition.plan import StepSpec
 from stepwell.definition.waits import Poll, Signal
 from stepwell.entries import Execution, Settlement
-from stepwell.errors import WaitTimedOut
+from stepwell.errors import Undecodable, Unstorable, WaitTimedOut
+from stepwell.execution.attempts import stopped_at
 from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
 from stepwell.execution.recorder import Recorder
@@ -26,6 +27,7 @@ from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 __all__ = ["Conditions"]
 
 _OPEN: Final = (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
+_COUNTING: Final = (*_OPEN, ExecutionState.COMPLETED)
 
 
 class Conditions:
@@ -43,11 +45,12 @@ class Conditions:
         """
         if spec.awaits is not None:
             return self._signal(spec, spec.awaits)
+        if (spec.gate is None and spec.poll is None) or stopped_at(self._recorder.facts, spec.name):
+            # A step that is under way has its wait behind it.
+            return DUE
         if spec.gate is not None:
             return self._gate(spec, spec.gate)
-        if spec.poll is not None:
-            return self._poll(spec, spec.poll)
-        return DUE
+        return DUE if spec.poll is None else self._poll(spec, spec.poll)
 
     # -- signals ------------------------------------------------------------------------------------------------
 
@@ -115,10 +118,9 @@ class Conditions:
 
     def _known(self, spec: StepSpec, kind: Kind) -> Fact | None:
         """The row of this wait, unless it ran out: after an error that was retried the wait begins anew."""
-        for fact in reversed(self._recorder.facts):
-            if fact.name == spec.name and fact.kind == kind:
-                return None if fact.state == ExecutionState.FAILED else fact
-        return None
+        waits = [fact for fact in self._recorder.facts if fact.name == spec.name and fact.kind == kind]
+        latest = max(waits, key=lambda fact: fact.position, default=None)
+        return latest if latest is not None and latest.state in _COUNTING else None
 
     def _row(
         self, spec: StepSpec, kind: Kind, key: str | None, known: Fact | None, until: datetime | None
@@ -131,6 +133,7 @@ class Conditions:
             kind=kind,
             state=ExecutionState.SCHEDULED,
             scheduled_for=until,
+            started_at=known.started_at if known is not None and is_open else self._recorder.now(),
             details=known.details if known is not None and is_open else None,
         )
 
@@ -150,7 +153,10 @@ class Conditions:
         self, spec: StepSpec, row: Execution, now: datetime, wait: Signal | Poll, what: str
     ) -> Waited:
         if wait.has_default:
-            text = self._recorder.codec.dumps(wait.default, what=f"default of step {spec.name!r}")
+            try:
+                text = self._recorder.codec.dumps(wait.default, what=f"default of step {spec.name!r}")
+            except Unstorable as error:
+                raise WaitFailed(error) from error
             self._recorder.record(_ended(row, now, Outcome.TIMED_OUT, text), next_step=spec.name)
             return self._answered(text)
         failed = replace(
@@ -159,7 +165,10 @@ class Conditions:
         raise WaitFailed(WaitTimedOut(f"step {spec.name!r}: {what}."), failed)
 
     def _answered(self, text: str | None) -> Waited:
-        value = None if text is None else self._recorder.codec.loads(text, what="payload of the signal")
+        try:
+            value = None if text is None else self._recorder.codec.loads(text, what="payload of the signal")
+        except Undecodable as error:
+            raise WaitFailed(error) from error
         return Waited(is_due=True, payload=value)
 
     def _holds(self, spec: StepSpec, condition: Callable[[Any], object]) -> bool:

@@ -148,7 +148,8 @@ class Failures:
         except Unstorable as error:
             return self.fail(attempt, error)
         row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, recorder.now(), result="null")
-        return recorder.end(Settlement(RunState.COMPLETED, result=text), row, scope=attempt.scope)
+        rows = attempt.ending(row, recorder.facts)
+        return recorder.end(Settlement(RunState.COMPLETED, result=text), *rows, scope=attempt.scope)
 
     def retry_itself(
         self, attempt: Attempt, wait: timedelta, error: BaseException | None = None, *, rewind: bool = False
@@ -180,7 +181,8 @@ class Failures:
                 row = attempt.failure_row(
                     error, ExecutionState.SKIPPED, Outcome.SKIPPED, self._recorder.now()
                 )
-                self._recorder.record(row, *attempt.closing, next_step=attempt.next_step)
+                rows = attempt.ending(row, self._recorder.facts)
+                self._recorder.record(*rows, next_step=attempt.next_step)
                 return None
             case Verb.PAUSE:
                 return self._stop(attempt, error, RunState.PAUSED, Outcome.PAUSED, decision.reason)
@@ -188,9 +190,8 @@ class Failures:
                 row = attempt.failure_row(
                     error, ExecutionState.CANCELED, Outcome.CANCELED, self._recorder.now()
                 )
-                return self._recorder.end(
-                    _settled(RunState.CANCELED, decision.reason, row), row, *attempt.closing
-                )
+                rows = attempt.ending(row, self._recorder.facts)
+                return self._recorder.end(_settled(RunState.CANCELED, decision.reason, row), *rows)
             case _:
                 return self.fail(attempt, error, decision.reason)
 
@@ -219,6 +220,8 @@ class Failures:
     def _stop(
         self, attempt: Attempt, error: BaseException, state: RunState, outcome: Outcome, reason: str | None
     ) -> Activated | None:
+        if outcome is Outcome.FAILED and isinstance(error, StepTimedOut):
+            outcome = Outcome.TIMED_OUT
         row = attempt.failure_row(error, ExecutionState.FAILED, outcome, self._recorder.now())
         return self._recorder.stop(
             _settled(state, reason, row), row, *attempt.closing, next_step=attempt.spec.name

@@ -94,7 +94,9 @@ class StepRunner:
             attempt = self._begin(spec, next_step, scope)
             if failure.row is not None:
                 attempt.closing = (failure.row,)
-                attempt.position = max(attempt.position, failure.row.position + 1)
+                if attempt.position == failure.row.position:
+                    # Both are new.
+                    attempt.position += 1
             with self._runtime.attempting(spec, scope) as workflow:
                 return self._broken_off(attempt, workflow, failure.error)
         finally:
@@ -168,7 +170,7 @@ class StepRunner:
             return None
         with attempt.scope.looking():
             verdict = self._verdict(workflow, attempt.spec)
-            refuse_changes(attempt.scope, attempt.spec)
+            refuse_changes(attempt.scope, self._recorder.context, attempt.spec)
         return self._runtime.asked or verdict
 
     def _verdict(self, workflow: Any, spec: StepSpec) -> Suspension | None:
@@ -218,7 +220,8 @@ class StepRunner:
     # -- how it ended ---------------------------------------------------------------------------------
 
     def _advance(self, attempt: Attempt, row: Execution) -> None:
-        self._recorder.record(row, next_step=attempt.next_step, scope=attempt.scope)
+        rows = attempt.ending(row, self._recorder.facts)
+        self._recorder.record(*rows, next_step=attempt.next_step, scope=attempt.scope)
         self._recorder.steps_done += 1
 
     def _broken_off(self, attempt: Attempt, workflow: Any, error: BaseException) -> Activated | None:
@@ -256,7 +259,8 @@ class StepRunner:
                 return None
             case CancelRequested(reason=reason):
                 row = attempt.row(ExecutionState.CANCELED, Outcome.CANCELED, now)
-                return recorder.end(Settlement(RunState.CANCELED, reason=reason), row, scope=attempt.scope)
+                rows = attempt.ending(row, recorder.facts)
+                return recorder.end(Settlement(RunState.CANCELED, reason=reason), *rows, scope=attempt.scope)
             case FinishRequested(result=result):
                 return self._failures.finish(attempt, result)
             case ContinueRequested(wait=wait):
@@ -265,7 +269,8 @@ class StepRunner:
             case PauseRequested(reason=reason):
                 row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, now, result="null")
                 settlement = Settlement(RunState.PAUSED, reason=reason)
-                return recorder.stop(settlement, row, next_step=attempt.next_step, scope=attempt.scope)
+                rows = attempt.ending(row, recorder.facts)
+                return recorder.stop(settlement, *rows, next_step=attempt.next_step, scope=attempt.scope)
         raise RunError(f"{type(request).__name__} has no meaning in step {attempt.spec.name!r}")
 
     def _continue(self, attempt: Attempt, wait: timedelta, scope: Scope | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution
 from stepwell.errors import RunError
+from stepwell.execution.context import Context
 from stepwell.execution.journal import Scope
 from stepwell.execution.outcome import Activated
 from stepwell.execution.runtime import ActivationRuntime
@@ -60,20 +61,22 @@ def ask(runtime: ActivationRuntime, spec: StepSpec, scope: Scope, function: Call
             answer = function(workflow)
             if runtime.asked is not None:
                 raise runtime.asked
-            refuse_changes(scope, spec)
+            refuse_changes(scope, runtime.context, spec)
             return answer
     except LeaseLost:
         raise
     except BaseException as error:
         raise WaitFailed(runtime.asked or error) from error
     finally:
+        runtime.context.roll_back()
         scope.close()
 
 
-def refuse_changes(scope: Scope, spec: StepSpec) -> None:
+def refuse_changes(scope: Scope, context: Context, spec: StepSpec) -> None:
     """Raise if what was only asked has written something: nobody would commit it, or anybody."""
-    if scope.has_changes():
+    changed = "a record" if scope.has_changes() else "the context" if context.changes() else None
+    if changed is not None:
         raise RunError(
-            f"a condition of step {spec.name!r} changed a record. Conditions are looked at, not journaled: "
+            f"a condition of step {spec.name!r} changed {changed}. Conditions are looked at, not journaled: "
             "move the change into the step."
         )
