@@ -25,7 +25,7 @@ def test_a_timer_fires_within_a_second(scene: Scene) -> None:
     """A run goes on within a second of its instant and never before it, however seldom its worker looks."""
     # What was there before the worker's first look needs no wake.
     runs = scene.start_many(Delayed, 8)
-    scene.worker(threads=8, poll=30)
+    scene.worker(threads=8, poll=30, lease=60)
     scene.wait_until_completed(runs, within=20)
     began = {each.account: each.at for each in scene.traced() if each.step == "after"}
     for run in runs:
