@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from stepwell.engine.explaining import explain
-from stepwell.states import Kind
+from stepwell.states import ExecutionState, Kind
 from stepwell.store.rows import ExecutionRow, RunRow
 
 __all__ = ["timeline"]
@@ -27,7 +27,8 @@ def timeline(run: RunRow, journal: Sequence[ExecutionRow], now: datetime) -> str
 
 
 def _cells(row: ExecutionRow, start: datetime) -> tuple[str, str, str]:
-    at = row.finished_at or row.started_at
+    has_begun = row.state != ExecutionState.SCHEDULED
+    at = row.finished_at or (row.started_at if has_begun else None)
     what = (
         row.name if row.kind == Kind.STEP else f"{row.name} ({' '.join(filter(None, (row.kind, row.key)))})"
     )
