@@ -139,6 +139,9 @@ class Recorder:
     def _woken_in_time(self, settlement: Settlement) -> Settlement:
         if self.wake_by is None or settlement.state not in (RunState.WAITING, RunState.AWAITING):
             return settlement
+        if self.wake_by <= self.now():
+            # It has passed, and that is known: what comes of it has its own instant.
+            return settlement
         return replace(settlement, wake_at=min(settlement.wake_at or self.wake_by, self.wake_by))
 
     def end(self, settlement: Settlement, *rows: Execution, scope: Scope | None = None) -> Activated:

@@ -427,13 +427,13 @@ class MemoryRun:
             self._request("skip", None)
         elif self.state in LIVE | ATTENTION and self.current_step is not None:
             if self.state in ATTENTION:
-                self._note(Kind.COMMAND, "skip", ExecutionState.COMPLETED, Outcome.SUCCESS)
+                self._note(Kind.COMMAND, "skip", ExecutionState.COMPLETED, Outcome.SUCCESS, self._by())
             self.stop_request = self._text("skip", None)
             self._make_ready()
 
     def resume(self) -> None:
         if self.state in ATTENTION:
-            self._note(Kind.COMMAND, "resume", ExecutionState.COMPLETED, Outcome.SUCCESS)
+            self._note(Kind.COMMAND, "resume", ExecutionState.COMPLETED, Outcome.SUCCESS, self._by())
             self.stop_request = None
             self._make_ready()
         elif json.loads(self.stop_request or "{}").get("verb") == "pause":
@@ -464,9 +464,16 @@ class MemoryRun:
     def _text(self, verb: str, reason: str | None) -> str:
         return json.dumps({"verb": verb, "reason": reason, "by": None, "step": self.current_step})
 
-    def _note(self, kind: Kind, name: str, state: ExecutionState, outcome: Outcome) -> None:
+    def _by(self) -> str:
+        return json.dumps({"by": None, "from": self.state})
+
+    def _note(
+        self, kind: Kind, name: str, state: ExecutionState, outcome: Outcome, details: str | None = None
+    ) -> None:
         position = max(self.rows, default=0) + 1
-        self.rows[position] = Execution(position, name, kind, state, outcome, finished_at=self.clock.now())
+        self.rows[position] = Execution(
+            position, name, kind, state, outcome, finished_at=self.clock.now(), details=details
+        )
 
     # -- what tests look at ------------------------------------------------------------------------
 

@@ -45,7 +45,9 @@ def gated(door: Callable[[Any], object], **options: Any) -> Any:
     return Gated
 
 
-def polling(door: Callable[[Any], object], *, every: timedelta = HOUR, more: Any = None, **options: Any) -> Any:
+def polling(
+    door: Callable[[Any], object], *, every: timedelta = HOUR, more: Any = None, **options: Any
+) -> Any:
     """A workflow whose first step polls a condition."""
 
     class Polling(Workflow[None]):
@@ -85,7 +87,11 @@ def test_a_closed_gate_parks_the_run_until_it_is_woken() -> None:
     run.nudge()
     run.drive()
 
-    assert rows(run) == [("gate", "enter", "success"), ("step", "enter", "success"), ("step", "sit", "success")]
+    assert rows(run) == [
+        ("gate", "enter", "success"),
+        ("step", "enter", "success"),
+        ("step", "sit", "success"),
+    ]
     assert door.asked == 3
 
 
@@ -151,7 +157,11 @@ def test_a_poll_is_looked_at_again_after_its_interval() -> None:
     run.drive()
 
     assert run.clock.now() == START + 2 * HOUR
-    assert rows(run) == [("poll", "enter", "success"), ("step", "enter", "success"), ("step", "sit", "success")]
+    assert rows(run) == [
+        ("poll", "enter", "success"),
+        ("step", "enter", "success"),
+        ("step", "sit", "success"),
+    ]
     assert door.asked == 3
     assert run.journal[0].started_at == START
 
@@ -179,7 +189,9 @@ def test_a_poll_that_holds_at_its_deadline_holds() -> None:
 
 def test_a_poll_is_looked_at_once_even_if_a_look_takes_longer_than_its_timeout() -> None:
     """A slow condition with a short timeout is no reason never to ask it, nor to write its row twice."""
-    run = MemoryRun(polling(Door(lambda self: bool(run.clock.travel(HOUR)) and False), more={"timeout": HOUR}))
+    run = MemoryRun(
+        polling(Door(lambda self: bool(run.clock.travel(HOUR)) and False), more={"timeout": HOUR})
+    )
     run.drive()
 
     assert run.error_class == "stepwell.errors.WaitTimedOut"
@@ -261,7 +273,9 @@ BOTH = pytest.mark.parametrize("make", [gated, polling], ids=["gate", "poll"])
 @BOTH
 def test_a_condition_sees_hero_context_and_arguments(make: Any) -> None:
     """It is asked in the surroundings of the step."""
-    run = MemoryRun(make(lambda self: self.args["open"] and self.context.get("x") is None), args={"open": True})
+    run = MemoryRun(
+        make(lambda self: self.args["open"] and self.context.get("x") is None), args={"open": True}
+    )
 
     assert run.drive().state is RunState.COMPLETED
 

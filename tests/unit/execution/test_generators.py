@@ -56,7 +56,11 @@ def test_an_interrupted_generator_begins_at_its_top(every: int) -> None:
 
     assert begun == [None, 2, 4]
     assert run.ledger == [0, 1, 2, 3, 4]
-    assert [row[1:3] for row in chain(run, "walk")] == [("continued", "2"), ("continued", "4"), ("success", "5")]
+    assert [row[1:3] for row in chain(run, "walk")] == [
+        ("continued", "2"),
+        ("continued", "4"),
+        ("success", "5"),
+    ]
 
 
 def test_what_a_closed_generator_writes_is_undone() -> None:
@@ -214,7 +218,9 @@ def test_the_time_of_a_generator_is_that_of_its_bodies_parts() -> None:
     """``timeout=`` is counted over all yields; what a checkpoint takes is not the body's time."""
 
     class Steps(Workflow[None]):
-        @resumable_step(timeout=timedelta(hours=2), on_exception=Retry(StepTimedOut, attempts=2, wait=AT_ONCE))
+        @resumable_step(
+            timeout=timedelta(hours=2), on_exception=Retry(StepTimedOut, attempts=2, wait=AT_ONCE)
+        )
         def walk(self) -> Iterator[int]:
             for item in range(self.cursor.value or 0, 4):
                 run.clock.travel(timedelta(hours=1))
@@ -244,7 +250,11 @@ def test_async_generators_alike() -> None:
     run = MemoryRun(Steps).drive()
 
     assert run.ledger == [0, 1, 2, 3, 4]
-    assert [row[1:3] for row in chain(run, "walk")] == [("continued", "2"), ("continued", "4"), ("success", "5")]
+    assert [row[1:3] for row in chain(run, "walk")] == [
+        ("continued", "2"),
+        ("continued", "4"),
+        ("success", "5"),
+    ]
     assert run.row("walk").result == "null"
 
 

@@ -257,7 +257,9 @@ def test_a_wait_that_runs_out_is_an_error_of_the_step() -> None:
         (Fail(TimeoutError), RunState.FAILED, "failed"),
     ],
 )
-def test_policies_decide_what_comes_of_a_wait_that_ran_out(policy: Any, state: RunState, outcome: str) -> None:
+def test_policies_decide_what_comes_of_a_wait_that_ran_out(
+    policy: Any, state: RunState, outcome: str
+) -> None:
     """As of any error of the step."""
     run = MemoryRun(awaiting(Signal("review", timeout=DAY), on_exception=policy))
     run.activate()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 from stepwell.errors import DeadlineExceeded
+from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import WaitFailed
 from stepwell.execution.recorder import Recorder
+from stepwell.states import Kind, Outcome, RunState
 
 __all__ = ["Deadline"]
+
+_WAITS: Final = (Kind.SIGNAL, Kind.GATE, Kind.POLL)
 
 
 class Deadline:
@@ -22,8 +29,11 @@ class Deadline:
         self._recorder = recorder
         self._limit: timedelta | None = recorder.run.workflow.deadline
         self._includes_waits: bool = recorder.run.workflow.deadline_includes_waits
-        if self._limit is not None and self._includes_waits:
-            recorder.wake_by = recorder.run.begins_at + self._limit
+        if self._limit is None:
+            return
+        self._began_at = _resumed_at(recorder.facts) or recorder.run.begins_at
+        if self._includes_waits:
+            recorder.wake_by = self._began_at + self._limit
 
     def check(self) -> None:
         """Raise if the run has taken longer than it may: an error of the step that comes next.
@@ -34,9 +44,9 @@ class Deadline:
         if self._limit is None:
             return
         now = self._recorder.now()
-        taken = now - self._recorder.run.begins_at
+        taken = now - self._began_at
         if not self._includes_waits:
-            taken -= self._waited(now)
+            taken -= _total(_waits(self._recorder.facts, self._began_at, now))
         if taken >= self._limit:
             what = "" if self._includes_waits else ", its waits not counted"
             raise WaitFailed(
@@ -45,13 +55,42 @@ class Deadline:
                 )
             )
 
-    def _waited(self, now: datetime) -> timedelta:
-        """How long the run was parked on purpose: from the end of one row until the next one was due."""
-        total = timedelta()
-        begin = self._recorder.run.begins_at
-        for fact in self._recorder.facts:
-            if fact.scheduled_for is not None:
-                end = min(fact.scheduled_for, fact.started_at or fact.finished_at or now)
-                total += max(timedelta(), end - begin)
-            begin = fact.finished_at or begin
-        return total
+
+def _resumed_at(facts: Sequence[Fact]) -> datetime | None:
+    """When a person last had the run go on after a failure: it has its whole time again."""
+    for fact in reversed(facts):
+        if fact.kind == Kind.COMMAND and json.loads(fact.details or "{}").get("from") == RunState.FAILED:
+            return fact.finished_at
+    return None
+
+
+def _waits(facts: Sequence[Fact], began_at: datetime, now: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """From when to when the run stood still on purpose: its steps' waits, and what people made it wait.
+
+    The delay before a retry is none of these: it is trouble, and takes its time.
+    """
+    end = began_at
+    latest: dict[str, Fact] = {}
+    for fact in sorted(facts, key=lambda fact: fact.position):
+        if fact.kind in _WAITS and fact.started_at is not None:
+            yield max(fact.started_at, began_at), fact.finished_at or now
+        elif fact.kind == Kind.COMMAND and fact.finished_at is not None:
+            yield end, fact.finished_at
+        elif fact.kind == Kind.STEP:
+            before = latest.get(fact.name)
+            is_retry = before is not None and before.outcome in (Outcome.RETRIED, Outcome.TIMED_OUT)
+            if fact.scheduled_for is not None and not is_retry:
+                yield end, min(fact.scheduled_for, fact.started_at or fact.finished_at or now)
+            latest[fact.name] = fact
+        end = max(end, fact.finished_at or end)
+
+
+def _total(spans: Iterator[tuple[datetime, datetime]]) -> timedelta:
+    """How long the spans take together; what lies in two of them counts once."""
+    total, covered = timedelta(), None
+    for begin, end in sorted(spans):
+        if covered is not None:
+            begin = max(begin, covered)
+        total += max(timedelta(), end - begin)
+        covered = end if covered is None else max(covered, end)
+    return total
