@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.engine.leases import Lease
@@ -21,6 +22,7 @@ from stepwell.ids import new_token
 from stepwell.observer import Event, EventKind
 from stepwell.serialization import RecordRef
 from stepwell.states import ExecutionState, RunState
+from stepwell.store.claims import Renewal
 from stepwell.store.database import AnswerLost
 from stepwell.store.journal import row_mark
 from stepwell.store.mailbox import unread
@@ -164,9 +166,23 @@ class StoreJournal:
         if clock.monotonic() < lease.expires_at_monotonic:
             return
         # The process stood still for longer than the lease (a stopped machine, a long pause): ask before acting.
-        renewals = self._insist(lambda: self._engine.renew_leases([lease]))
-        if not renewals[lease.run_id].is_ours:
+        if not self._insist(self._renew).is_ours:
             raise LeaseLost
+
+    def _renew(self) -> Renewal:
+        """Unlike the heartbeat's, this renewal waits for the row: whoever has it may be taking the run away."""
+        engine, lease = self._engine, self._lease
+        asked_at, until = engine.clock.monotonic(), engine.now() + engine.lease
+        pair = (lease.run_id, lease.token)
+
+        def renew(connection: Connection) -> Renewal:
+            if not engine.claims.rotate(connection, *pair, lease.token):
+                return Renewal(is_ours=False)
+            return engine.claims.renew(connection, [pair], until)[lease.run_id]
+
+        renewal: Renewal = self._database.retrying(renew, urgent=True)
+        engine.leases.renewed([pair], {lease.run_id: renewal}, asked_at + engine.lease.total_seconds())
+        return renewal
 
     # -- writing ------------------------------------------------------------------------------------------------
 
