@@ -22,7 +22,19 @@ from stepwell.store.recovery import recover_expired
 from stepwell.store.rows import RunRow
 from tests.integration.store.rig import quiet_place
 
-__all__ = ["NOON", "SECOND", "Base", "Forever", "Greet", "Parcel", "Person", "Plain", "Town", "town_on"]
+__all__ = [
+    "HOUR",
+    "NOON",
+    "SECOND",
+    "Base",
+    "Forever",
+    "Greet",
+    "Parcel",
+    "Person",
+    "Plain",
+    "Town",
+    "town_on",
+]
 
 NOON: Final = datetime(2030, 6, 1, 12, 0, tzinfo=UTC)
 SECOND: Final = timedelta(seconds=1)

@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, insert, select
 
+from stepwell.engine.engine import Stepwell
+from stepwell.engine.leases import Lease
+from stepwell.engine.store_journal import StoreJournal
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
+from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.states import ExecutionState, Kind, Outcome, RunState
 from stepwell.store.journal import show_body
 from stepwell.store.mailbox import Message, insert_signal
 from stepwell.store.reads import signals_of
 from stepwell.store.rows import ExecutionRow
-from tests.integration.store.rig import NOON, SECOND, Held, Rig, at_once, done, ledger
+from tests.integration.store.rig import NOON, SECOND, Held, Rig, at_once, done, ledger, quiet_place
 
 Write = Callable[[Rig, JournalEntry], Verdict]
 
@@ -359,6 +363,26 @@ def test_a_zombies_own_writes_go_with_its_entry(rig: Rig) -> None:
         assert not step(connection, zombie)
         assert step(connection, held)
     assert (in_ledger(rig), len(rig.journal(held.id))) == (1, 1)
+
+
+def test_a_zombies_step_is_undone_as_a_whole(rig: Rig) -> None:
+    """Through a step's session, too: a worker whose lease was taken meanwhile leaves nothing, and learns it."""
+    well = Stepwell(rig.url, clock=rig.clock, default=False)
+    held = rig.hold()
+    lease = Lease(held.id, held.token, 30.0)
+    journal = StoreJournal(well, lease, quiet_place(), (), None, True)
+    for number in (1, 2):
+        scope = journal.open_scope()
+        scope.session.execute(insert(ledger), {"n": number})
+        if number == 1:
+            assert journal.write([done(1)], current_step="next", scope=scope).accepted
+            rig.set(held.id, lease_token=new_token())
+        else:
+            with pytest.raises(LeaseLost):
+                journal.write([done(2)], current_step="next", scope=scope)
+        scope.close()
+    well.close()
+    assert (in_ledger(rig), len(rig.journal(held.id)), lease.is_lost) == (1, 1, True)
 
 
 def test_a_body_that_is_shown_never_hides_its_end(rig: Rig) -> None:
