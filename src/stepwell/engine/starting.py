@@ -85,7 +85,9 @@ class Starts:
         # Repeated in a transaction of one's own when its answer is lost: the ids are ours, so that what was committed
         # after all is found again and not made twice.
         found = place.do(lambda connection: self._insert(connection, place, starts, options))
-        ready = {run.queue for start, run in zip(starts, found, strict=True) if run.id == start.id and run.lane}
+        ready = {
+            run.queue for start, run in zip(starts, found, strict=True) if run.id == start.id and run.lane
+        }
         place.after_commit(lambda: self._wake(ready))
         for start, run in zip(starts, found, strict=True):
             if run.id == start.id:
@@ -125,7 +127,9 @@ class Starts:
             "hero_id": hero[1],
             "state": (RunState.READY if is_due else RunState.WAITING).value,
             "reason": None if is_due else Reason.TIMER.value,
-            "args": "{}" if not call.args else engine.codec.dumps(call.args, what="arguments", limit=ARGS_LIMIT),
+            "args": "{}"
+            if not call.args
+            else engine.codec.dumps(call.args, what="arguments", limit=ARGS_LIMIT),
             "queue": queue,
             "priority": cls.priority if options.priority is None else options.priority,
             "lane": queue if is_due else None,
@@ -155,7 +159,9 @@ class Starts:
             created |= self._engine.database.dialect.insert_runs(connection, rows)
         try:
             return [
-                _Inserted.of(start.row) if start.id in created else self._settle(connection, place, start, options)
+                _Inserted.of(start.row)
+                if start.id in created
+                else self._settle(connection, place, start, options)
                 for start in starts
             ]
         except RunAlreadyExists:
@@ -175,7 +181,9 @@ class Starts:
             # Whoever held the identity has finished since the insert, or gives way to us.
             if dialect.insert_if_new(connection, runs, row):
                 return _Inserted.of(row)
-        raise StoreError(f"could not settle the identity of {start.row['workflow']} {start.row['key']}: try again.")
+        raise StoreError(
+            f"could not settle the identity of {start.row['workflow']} {start.row['key']}: try again."
+        )
 
     def _holder(self, connection: Connection, place: Place, start: _Start) -> RunRow | None:
         """Who stands against the insert, as it is now."""
@@ -263,5 +271,3 @@ def _refusal(start: _Start, holder: RunRow, mode: str) -> str:
     if holder.finished_at is not None:
         return f"{what} {name} says unique_for = 'ever', so this identity is never free again."
     return f"{what} Use on_conflict='skip' to get that run, 'replace' to cancel it, or another key=."
-
-

@@ -122,7 +122,7 @@ class _Steps:
 def current_step_scope(engine: Stepwell) -> ActivationRuntime | None:
     """The step of this engine that is running here, if one is."""
     runtime = current.get()
-    if isinstance(runtime, ActivationRuntime) and runtime.starter is engine:
+    if isinstance(runtime, ActivationRuntime) and runtime.starter is engine and runtime.is_in_step:
         return runtime
     return None
 

@@ -83,13 +83,28 @@ class Claims:
         return len(ids)
 
     def claim(
-        self, connection: Connection, lane: str, limit: int, *, owner: str, token: UUID, now: datetime, until: datetime
+        self,
+        connection: Connection,
+        lane: str,
+        limit: int,
+        *,
+        owner: str,
+        token: UUID,
+        now: datetime,
+        until: datetime,
     ) -> list[RunRow]:
         """Take up to ``limit`` due runs of a lane in their order, under one fresh token.
 
         Durability: the token is made by the caller, so a claim whose answer was lost is found again by it.
         """
-        values = {"from_lane": lane, "limit": limit, "owner": owner, "token": token, "at": now, "until": until}
+        values = {
+            "from_lane": lane,
+            "limit": limit,
+            "owner": owner,
+            "token": token,
+            "at": now,
+            "until": until,
+        }
         if self._returning:
             taken = RUN.all(connection.execute(self._claim, values))
         else:
@@ -135,7 +150,9 @@ class Claims:
         answers = {row[0]: Renewal(True, row[1]) for row in seen}
         return {run_id: answers.get(run_id, Renewal(is_ours=False)) for run_id, _ in held}
 
-    def release(self, connection: Connection, held: Sequence[tuple[UUID, UUID]], now: datetime, reason: str) -> int:
+    def release(
+        self, connection: Connection, held: Sequence[tuple[UUID, UUID]], now: datetime, reason: str
+    ) -> int:
         """Give leases back, due at once; no attempt and no recovery is counted."""
         return int(connection.execute(_RELEASE, {**_pairs(held), "at": now, "why": reason}).rowcount)
 
@@ -146,7 +163,6 @@ class Claims:
         never will. Harmless to repeat.
         """
         return connection.execute(_ROTATE, {"run": run_id, "old": old, "new": new}).rowcount == 1
-
 
     def standing(self, connection: Connection, run_id: UUID) -> Any:
         """A run's ``lease_token``, ``wakeups`` and ``stop_request`` as they are now; None if it is gone."""
@@ -161,7 +177,9 @@ def _look() -> Select[Any]:
     return select(
         ready,
         select(func.min(runs.c.wake_at)).where(runs.c.wake_at.is_not(None)).scalar_subquery(),
-        select(func.min(runs.c.lease_expires_at)).where(runs.c.lease_expires_at.is_not(None)).scalar_subquery(),
+        select(func.min(runs.c.lease_expires_at))
+        .where(runs.c.lease_expires_at.is_not(None))
+        .scalar_subquery(),
         select(func.min(signals.c.pending_at)).where(signals.c.pending_at.is_not(None)).scalar_subquery(),
     )
 

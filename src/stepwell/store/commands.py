@@ -72,7 +72,9 @@ class Commands:
             raise InvalidTransition(run_id, run.state, verb, allowed)
         return run
 
-    def pause(self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None) -> Done:
+    def pause(
+        self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None
+    ) -> Done:
         """Stop the run; what it is scheduled for, and when, is kept in its journal."""
         run = self.lock(connection, run_id, "pause")
         if run.state == RunState.RUNNING:
@@ -93,7 +95,9 @@ class Commands:
         _journal_command(connection, run, "resume", now, by)
         # What else was asked for before the pause still stands.
         request = None if _verb(run.stop_request) == "pause" else run.stop_request
-        _make_ready(connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=request)
+        _make_ready(
+            connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=request
+        )
         return Done(Answer.DONE, ready_in=run.queue)
 
     def _withdraw_pause(self, connection: Connection, run: RunRow, now: datetime) -> Done:
@@ -102,7 +106,9 @@ class Commands:
         _change(connection, run, now, stop_request=None)
         return Done(Answer.DONE)
 
-    def skip(self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None) -> Done:
+    def skip(
+        self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None
+    ) -> Done:
         """Leave the step that the run is at now as skipped, and go on with the next, also from ``paused``."""
         run = self.lock(connection, run_id, "skip")
         if run.current_step is None or _stands_above(run, "skip"):
@@ -112,10 +118,14 @@ class Commands:
         request = _request_text("skip", now, reason, by, run.current_step)
         if run.state in ATTENTION:
             _journal_command(connection, run, "skip", now, by)
-        _make_ready(connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=request)
+        _make_ready(
+            connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=request
+        )
         return Done(Answer.DONE, ready_in=run.queue)
 
-    def cancel(self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None) -> Done:
+    def cancel(
+        self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None
+    ) -> Done:
         """End the run; its identity is free again."""
         run = self.lock(connection, run_id, "cancel")
         if run.state == RunState.RUNNING:
@@ -202,7 +212,9 @@ def _request(
     if standing is not None and _STRENGTH.get(standing, 0) >= _STRENGTH[verb]:
         return _UNCHANGED if standing != verb else _REQUESTED
     text = _request_text(verb, now, reason, by, run.current_step)
-    connection.execute(update(runs).where(runs.c.id == run.id).values(stop_request=text, wakeups=runs.c.wakeups + 1))
+    connection.execute(
+        update(runs).where(runs.c.id == run.id).values(stop_request=text, wakeups=runs.c.wakeups + 1)
+    )
     return _REQUESTED
 
 
@@ -214,7 +226,15 @@ def _change(connection: Connection, run: RunRow, now: datetime, **values: Any) -
 
 def _make_ready(connection: Connection, run: RunRow, now: datetime, **values: Any) -> None:
     _change(
-        connection, run, now, state=RunState.READY, reason=None, lane=run.queue, due_at=now, wake_at=None, **values
+        connection,
+        run,
+        now,
+        state=RunState.READY,
+        reason=None,
+        lane=run.queue,
+        due_at=now,
+        wake_at=None,
+        **values,
     )
 
 
@@ -235,11 +255,13 @@ def _journal_command(connection: Connection, run: RunRow, verb: str, now: dateti
     )
 
 
-_SCHEDULED: Final = (executions.c.run_id == bindparam("run"), executions.c.state == ExecutionState.SCHEDULED.value)
+_SCHEDULED: Final = (
+    executions.c.run_id == bindparam("run"),
+    executions.c.state == ExecutionState.SCHEDULED.value,
+)
 _CANCEL_SCHEDULED: Final = (
     update(executions)
     .where(*_SCHEDULED)
     .values(state=ExecutionState.CANCELED.value, outcome=Outcome.CANCELED.value, finished_at=bindparam("at"))
 )
 _MOVE_SCHEDULED: Final = update(executions).where(*_SCHEDULED).values(scheduled_for=bindparam("instant"))
-

@@ -20,7 +20,16 @@ from stepwell.store.rows import SIGNAL, SignalRow
 from stepwell.store.schema import runs, signals
 from stepwell.store.types import Micros
 
-__all__ = ["PENDING_AFTER", "Message", "consume", "insert_signal", "settle_pending", "sweep_pending", "unread", "wake"]
+__all__ = [
+    "PENDING_AFTER",
+    "Message",
+    "consume",
+    "insert_signal",
+    "settle_pending",
+    "sweep_pending",
+    "unread",
+    "wake",
+]
 
 _AT_ONCE: Final = 200
 PENDING_AFTER: Final = timedelta(seconds=1)
@@ -50,7 +59,9 @@ _HAS_KEY: Final = select(signals.c.id).where(
 _UNREAD: Final = (
     select(*SIGNAL.columns)
     .where(
-        signals.c.run_id == bindparam("run"), signals.c.name == bindparam("signal"), signals.c.consumed_at.is_(None)
+        signals.c.run_id == bindparam("run"),
+        signals.c.name == bindparam("signal"),
+        signals.c.consumed_at.is_(None),
     )
     .order_by(signals.c.id)
     .limit(1)

@@ -131,9 +131,7 @@ _TAKE_AWAY: Final = (
 )
 _LOSE_VISIBLE: Final = (
     update(executions)
-    .where(
-        executions.c.run_id == bindparam("run"), executions.c.state == ExecutionState.IN_PROGRESS.value
-    )
+    .where(executions.c.run_id == bindparam("run"), executions.c.state == ExecutionState.IN_PROGRESS.value)
     .values(
         state=ExecutionState.FAILED.value,
         outcome=Outcome.LOST.value,

@@ -37,7 +37,9 @@ class MariaDBDialect(Dialect):
 
     def __init__(self, options: DatabaseOptions) -> None:
         super().__init__(options)
-        self._rows = Rowwise("%s", upsert=_finish_only_unfinished, quote=lambda name: f"`{name}`", returning="")
+        self._rows = Rowwise(
+            "%s", upsert=_finish_only_unfinished, quote=lambda name: f"`{name}`", returning=""
+        )
 
     def speaks(self, connection: Connection) -> bool:
         return connection.dialect.name in ("mysql", "mariadb")
