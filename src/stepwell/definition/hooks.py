@@ -17,19 +17,28 @@ __all__ = ["HOOKS", "Hooks", "around_step_of", "overridden_hooks"]
 class Hooks:
     """What ``Workflow`` calls at the turning points of a run; each does nothing unless a class overrides it.
 
-    Hooks are called outside the transaction of the step, with their arguments by position, on the worker's
-    thread; they are plain methods, not ``async``.
+    Hooks are called with their arguments by position, on the worker's thread; they are plain methods, not
+    ``async``.
+
+    ``before_step``, ``around_step`` and ``after_step`` with ``"success"`` are parts of the attempt: what they
+    raise is an error of the step, they may say verbs, and what they write through ``self.session`` commits with
+    it. All others are told what is durable already: what they raise is logged, ``self.session`` and verbs raise
+    there, and a run that they start is started by itself. Should the worker die just then, they are not called
+    again: for what must happen, write a step.
+
+    They are called by the worker that drives the run. A run that nobody drives (it waits, is ready, paused or
+    failed) is paused or canceled by a person without them; so is one that fails with its workers.
     """
 
     def before_step(self, step: str) -> None:
-        """Called before the body of each attempt at a step.
+        """Called before the body of each attempt at a step; not when a condition leaves the step out.
 
         Args:
             step: The step's name.
         """
 
     def after_step(self, step: str, outcome: str) -> None:
-        """Called after each attempt at a step, whatever came of it.
+        """Called after each attempt at a step whose body began, whatever came of it.
 
         Args:
             step: The step's name.

@@ -56,6 +56,7 @@ class ActivationRuntime:
         self.asked: Suspension | None = None
         self._cursor: Cursor | None = None
         self.told: str | None = None
+        self._is_telling = False
         self.failure: BaseException | None = None
 
     @contextmanager
@@ -75,6 +76,21 @@ class ActivationRuntime:
         finally:
             current.reset(token)
             self._scope = self._spec = self._cursor = None
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """For hooks that are told of something durable: they are in no step any more."""
+        self._is_telling, self._cursor, self.asked = True, None, None
+        try:
+            yield
+        finally:
+            self._is_telling = False
+            self.context.roll_back()
+
+    @property
+    def is_in_step(self) -> bool:
+        """There is a step to whose transaction something can be added."""
+        return self._scope is not None and not self._is_telling
 
     def moves(self, cursor: Cursor) -> None:
         """The body that follows is a resumable step's."""
@@ -120,7 +136,13 @@ class ActivationRuntime:
 
     @property
     def session(self) -> Any:
-        return self._in_step("self.session").session
+        scope = self._in_step("self.session")
+        if self._is_telling:
+            raise RunError(
+                "this hook is called when everything is committed, and nobody would commit what it writes: "
+                "open a session of your own."
+            )
+        return scope.session
 
     async def in_session(self, work: Callable[[Any], Any]) -> Any:
         scope = self._in_step("self.in_session()")
@@ -163,6 +185,8 @@ class ActivationRuntime:
         self._ask(FinishRequested(result))
 
     def _ask(self, request: Suspension) -> NoReturn:
+        if self._is_telling:
+            raise RunError("it is too late for a verb: this hook is told what is durable already.")
         if self.asked is None:
             self.asked = request
         raise self.asked

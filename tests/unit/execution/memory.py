@@ -179,10 +179,7 @@ class MemoryJournal:
             raise WritesRefused(error)
         if settlement is not None and settlement.seen_wakeups not in (None, run.wakeups):
             return Verdict(False, run.wakeups, run.stop_request)
-        for row in executions:
-            run.keep(row)
-        if sorted(run.rows) != list(range(1, len(run.rows) + 1)):
-            raise AssertionError(f"a gap in the journal: {sorted(run.rows)}")
+        run.keep(*executions)
         if consumes is not None:
             run.read.add(consumes)
         if scope is not None:
@@ -316,11 +313,14 @@ class MemoryRun:
             self.is_dead, self.token = True, None
             raise
 
-    def keep(self, row: Execution) -> None:
-        known = self.rows.get(row.position)
-        if known is not None and known.state not in _UNFINISHED:
-            raise AssertionError(f"a finished row was written again: {known} {row}")
-        self.rows[row.position] = row
+    def keep(self, *rows: Execution) -> None:
+        for row in rows:
+            known = self.rows.get(row.position)
+            if known is not None and known.state not in _UNFINISHED:
+                raise AssertionError(f"a finished row was written again: {known} {row}")
+            self.rows[row.position] = row
+        if sorted(self.rows) != list(range(1, len(self.rows) + 1)):
+            raise AssertionError(f"a gap in the journal: {sorted(self.rows)}")
 
     def settle(self, settlement: Settlement) -> None:
         self.state, self.reason = settlement.state, settlement.reason

@@ -37,6 +37,8 @@ class Attempt:
         continues_from: The position of the execution whose cursor it took over.
         outcome: How it ended, once it has.
         has_progressed: A checkpoint of it is durable.
+        has_begun: Its hooks, and then its body, were called.
+        is_told: Its end was told to the class's hook, as part of it.
     """
 
     spec: StepSpec
@@ -54,6 +56,8 @@ class Attempt:
     continues_from: int | None = None
     outcome: Outcome | None = None
     has_progressed: bool = False
+    has_begun: bool = False
+    is_told: bool = False
 
     def ending(self, row: Execution, facts: Iterable[Fact]) -> tuple[Execution, ...]:
         """The rows with which the whole step ends: what it still waits for ends with it."""

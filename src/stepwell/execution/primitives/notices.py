@@ -1,18 +1,22 @@
 """Calling the hooks of a workflow's class, where it has any.
 
 ``before_step``, ``around_step`` and, after a success, ``after_step`` belong to the attempt: what they raise is an
-error of the step. The others are told when everything is durable; what they raise is logged and changes nothing.
+error of the step. The others are told when everything is durable: what they raise is logged and changes nothing, they
+have no session and say no verbs, and a run that they start is started by itself.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from stepwell.definition.hooks import around_step_of
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Settlement
+from stepwell.errors import RunError
+from stepwell.execution.journal import Scope
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.states import Outcome, RunState
@@ -42,10 +46,10 @@ class Notices:
         if "after_step" in self._hooks:
             workflow.after_step(spec.name, Outcome.SUCCESS.value)
 
-    def ended_otherwise(self, workflow: Any, spec: StepSpec, outcome: str) -> None:
-        """An attempt ended without success, and that is journaled."""
+    def ended(self, workflow: Any, spec: StepSpec, scope: Scope, outcome: str) -> None:
+        """An attempt has ended, and that is journaled."""
         if "after_step" in self._hooks:
-            self._guarded(lambda: workflow.after_step(spec.name, outcome), "after_step")
+            self._guarded("after_step", scope, lambda: workflow.after_step(spec.name, outcome))
 
     def settled(self, settlement: Settlement, error: BaseException | None) -> None:
         """The run is over, or needs attention, and that is durable."""
@@ -67,13 +71,16 @@ class Notices:
         scope = self._recorder.journal.open_scope()
         try:
             with self._runtime.attempting(None, scope) as workflow:
-                self._guarded(lambda: getattr(workflow, hook)(argument()), hook)
+                self._guarded(hook, scope, lambda: getattr(workflow, hook)(argument()))
         finally:
             scope.close()
 
-    def _guarded(self, call: Any, hook: str) -> None:
+    def _guarded(self, hook: str, scope: Scope, call: Callable[[], object]) -> None:
         try:
-            call()
+            with self._runtime.telling(), scope.looking():
+                call()
+                if scope.has_changes():
+                    raise RunError(f"{hook}() changed a record; it is called when everything is committed.")
         except BaseException:
             run = self._recorder.run
             _log.exception(

@@ -128,10 +128,9 @@ class StepRunner:
             return ended
 
     def _tell_outcome(self, attempt: Attempt, workflow: Any) -> None:
-        """After the attempt is journaled, unless it was a success: that one was told as part of it."""
-        last = attempt.outcome
-        if last is not None and last is not Outcome.SUCCESS:
-            self._notices.ended_otherwise(workflow, attempt.spec, last.value)
+        """After the attempt is journaled, unless it was told as part of it."""
+        if attempt.has_begun and not attempt.is_told and attempt.outcome is not None:
+            self._notices.ended(workflow, attempt.spec, attempt.scope, attempt.outcome.value)
 
     def _run_through(self, attempt: Attempt, workflow: Any) -> Activated | None:
         try:
@@ -154,6 +153,7 @@ class StepRunner:
         attempt.keep_cursor()
         row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, self._recorder.now(), result=text)
         self._advance(attempt, row)
+        attempt.is_told = True
         return None
 
     def _check_writes(self, attempt: Attempt) -> None:
@@ -183,6 +183,7 @@ class StepRunner:
     def _body(self, attempt: Attempt, workflow: Any) -> Any:
         self._journal.ensure_lease()
         self._journal.body_starts(attempt.row(ExecutionState.IN_PROGRESS, None, None))
+        attempt.has_begun = True
         value = None
         try:
             self._notices.before(workflow, attempt.spec)
