@@ -51,7 +51,7 @@ VERBS: Final[dict[str, frozenset[RunState]]] = {
     "resume": ATTENTION | LIVE,
     "skip": OPEN,
     "cancel": OPEN,
-    "reschedule": frozenset({RunState.WAITING, RunState.READY, RunState.AWAITING}),
+    "reschedule": frozenset({RunState.WAITING, RunState.READY}),
     "signal": OPEN,
     "wake": OPEN,
 }

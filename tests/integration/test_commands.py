@@ -55,7 +55,6 @@ OUTCOMES: dict[tuple[str, RunState], tuple[Answer, str]] = {
     ("cancel", RunState.FAILED): (DONE, "canceled"),
     ("reschedule", RunState.READY): (DONE, "waiting"),
     ("reschedule", RunState.WAITING): (DONE, "waiting"),
-    ("reschedule", RunState.AWAITING): (DONE, "waiting"),
 }
 """What comes of each verb in each state in which it works."""
 

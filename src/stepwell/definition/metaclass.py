@@ -24,7 +24,7 @@ class WorkflowMeta(ABCMeta):
 
     plan: Plan
     workflow_name: str
-    serial: int
+    _stepwell_serial: int
     """Counts the classes of this process in the order of their creation."""
     _serials: ClassVar[itertools.count[int]] = itertools.count()
 
@@ -48,7 +48,7 @@ class WorkflowMeta(ABCMeta):
         cls.workflow_name = body.get("workflow_name", name)
         # The plan comes last: a class without one of its own has failed a check and counts nowhere.
         cls.plan = Plan(name) if cls._root is cls else assemble(cls._root, cls)
-        cls.serial = next(mcs._serials)
+        cls._stepwell_serial = next(mcs._serials)
         return cls
 
     @property

@@ -63,7 +63,7 @@ def _all_workflows() -> Iterable[type[Workflow[Any]]]:
 
 
 def _latest(claimants: list[type[Workflow[Any]]]) -> type[Workflow[Any]]:
-    claimants = sorted(claimants, key=lambda cls: cls.serial)
+    claimants = sorted(claimants, key=lambda cls: cls._stepwell_serial)
     latest = claimants[-1]
     for other in claimants[:-1]:
         if not _is_redefinition(other, latest):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -43,6 +44,7 @@ __all__ = ["Stepwell"]
 
 _log = logging.getLogger(__name__)
 _LEASE: Final = timedelta(seconds=30)
+_RENEWAL_TRIES: Final = 25
 _UNKNOWN_GRACE: Final = timedelta(hours=1)
 _IDLE_LIMIT: Final = timedelta(seconds=60)
 
@@ -294,12 +296,24 @@ class Stepwell:
     # -- leases -------------------------------------------------------------------------------------------------
 
     def renew_leases(self, leases: Sequence[Lease]) -> dict[UUID, Renewal]:
-        """Renew leases of this process in one statement, ahead of steps; note what was lost."""
-        pairs = [(lease.run_id, lease.token) for lease in leases]
-        asked_at = self.clock.monotonic()
-        until = self.now() + self.lease
-        answers = self.database.retrying(
-            lambda connection: self.claims.renew(connection, pairs, until), urgent=True
-        )
-        self.leases.renewed(pairs, answers, asked_at + self.lease.total_seconds())
+        """Renew leases of this process in one statement, ahead of steps; note what was lost.
+
+        A run whose row is locked at that moment is tried again at once: a step that checkpoints all the time has its
+        row locked half of the time, and must not lose its lease for that.
+        """
+        answers: dict[UUID, Renewal] = {}
+        left = [(lease.run_id, lease.token) for lease in leases]
+        for attempt in range(_RENEWAL_TRIES):
+            pairs = left
+            asked_at, until = self.clock.monotonic(), self.now() + self.lease
+            found = self.database.retrying(
+                lambda connection, pairs=pairs, until=until: self.claims.renew(connection, pairs, until),  # type: ignore[misc]  # bound now
+                urgent=True,
+            )
+            self.leases.renewed(pairs, found, asked_at + self.lease.total_seconds())
+            answers.update(found)
+            left = [pair for pair in pairs if found[pair[0]].is_ours and not found[pair[0]].is_renewed]
+            if not left:
+                break
+            time.sleep(0.005 * (attempt + 1))
         return answers

@@ -96,7 +96,8 @@ class LeaseBook:
                     continue
                 answer = answers[run_id]
                 if answer.is_ours:
-                    lease.expires_at_monotonic = expires_at_monotonic
+                    if answer.is_renewed:
+                        lease.expires_at_monotonic = expires_at_monotonic
                     lease.stop_requested = lease.stop_requested or answer.stop_request is not None
                 else:
                     lease.is_lost = lease.stop_requested = True

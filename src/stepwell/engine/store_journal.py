@@ -272,6 +272,10 @@ class StoreJournal:
         while True:
             try:
                 return self._database.write(entry)
+            except DBAPIError as error:
+                # Somebody holds the run's row for long: the lease is ours, and so is the patience.
+                if not self._database.dialect.is_retryable(error) or self._place.is_abandoned():
+                    raise
             except AnswerLost:
                 token = self._rotate(entry.token)
                 if self._is_there(entry):

@@ -47,12 +47,14 @@ class Renewal:
     """What became of one held lease.
 
     Attributes:
-        is_ours: The token is still the run's (renewed, or locked by its own settlement).
+        is_ours: The token is still the run's (renewed, or locked just now).
+        is_renewed: The expiry was moved; a row that was locked is to be tried again.
         stop_request: What somebody asks of the run, as stored text.
     """
 
     is_ours: bool
     stop_request: str | None = None
+    is_renewed: bool = True
 
 
 class Claims:
@@ -135,7 +137,7 @@ class Claims:
     ) -> dict[UUID, Renewal]:
         """Move the expiry of the leases ``(run, token)`` ahead; answer what became of each, by run.
 
-        A locked row is being settled by its own activation: it is passed over, and is not lost.
+        A locked row is being written by its own activation, most likely: it is passed over, and is not lost.
         """
         if self._dialect.skips_locked_rows:
             locked = _locked(_HELD, self._dialect)
@@ -147,8 +149,9 @@ class Claims:
             pairs = _pairs([pair for pair in held if pair[0] in keep])
             connection.execute(_RENEW, {**pairs, "until": until})
         seen = connection.execute(_HELD_NOW, _pairs(held))
-        answers = {row[0]: Renewal(True, row[1]) for row in seen}
-        return {run_id: answers.get(run_id, Renewal(is_ours=False)) for run_id, _ in held}
+        renewed = set(free)
+        answers = {row[0]: Renewal(True, row[1], row[0] in renewed) for row in seen}
+        return {run_id: answers.get(run_id, Renewal(False, None, False)) for run_id, _ in held}
 
     def release(
         self, connection: Connection, held: Sequence[tuple[UUID, UUID]], now: datetime, reason: str

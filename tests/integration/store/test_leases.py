@@ -74,7 +74,7 @@ def test_a_run_that_is_being_settled_is_passed_over(server_rig: Rig) -> None:
     with rig.database.begin() as connection:
         entry = rig.entry(settling, done(1))
         assert rig.dialect.apply(connection, [entry])[0].accepted
-        assert renew(rig, settling, quiet) == [Renewal(True), Renewal(True)]
+        assert renew(rig, settling, quiet) == [Renewal(True, is_renewed=False), Renewal(True)]
     assert expiries(rig, settling, quiet) == [NOON + LEASE, LATER]
 
 

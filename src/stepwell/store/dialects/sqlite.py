@@ -91,26 +91,19 @@ class SQLiteDialect(Dialect):
         names = tuple(rows[0])
         marks = ", ".join("?" * len(names))
         sql = f"INSERT INTO stepwell_runs ({', '.join(names)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
-        cursor = connection.connection.cursor()
-        try:
-            if len(rows) == 1:
-                values = [as_stored(rows[0][name]) for name in names]
-                # In two calls: the cursor may be an adapted one of the caller's asynchronous driver.
-                cursor.execute(sql + " RETURNING id", values)
-                return {UUID(hex=found) for (found,) in cursor.fetchall()}
-            cursor.executemany(sql, [[as_stored(row[name]) for name in names] for row in rows])
-            return self._existing(cursor, [row["id"].hex for row in rows])
-        finally:
-            cursor.close()
+        if len(rows) == 1:
+            values = tuple(as_stored(rows[0][name]) for name in names)
+            return {UUID(hex=row[0]) for row in connection.exec_driver_sql(sql + " RETURNING id", values)}
+        connection.exec_driver_sql(sql, [tuple(as_stored(row[name]) for name in names) for row in rows])
+        return self._existing(connection, [row["id"].hex for row in rows])
 
     @staticmethod
-    def _existing(cursor: Any, ids: list[str]) -> set[UUID]:
+    def _existing(connection: Connection, ids: list[str]) -> set[UUID]:
         found: set[UUID] = set()
         for start in range(0, len(ids), _MOST_VARIABLES):
-            part = ids[start : start + _MOST_VARIABLES]
+            part = tuple(ids[start : start + _MOST_VARIABLES])
             sql = f"SELECT id FROM stepwell_runs WHERE id IN ({', '.join('?' * len(part))})"
-            cursor.execute(sql, part)
-            found.update(UUID(hex=value) for (value,) in cursor.fetchall())
+            found.update(UUID(hex=row[0]) for row in connection.exec_driver_sql(sql, part))
         return found
 
     def insert_if_new(self, connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
