@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from stepwell.states import ExecutionState, Reason, RunState
+from stepwell.states import ExecutionState, Kind, Reason, RunState
 from stepwell.store.rows import ExecutionRow, RunRow
 
 __all__ = ["explain"]
@@ -23,15 +23,15 @@ def explain(run: RunRow, history: Sequence[ExecutionRow], now: datetime) -> str:
         case RunState.WAITING:
             text = f"waits{at} until {_instant(run.wake_at)} ({_why(run)}); run.reschedule() moves it"
         case RunState.AWAITING:
-            text = f"waits{at} to be woken ({_why(run)}) {since}{_deadline(run)}"
+            text = f"waits{at} {since} for {_awaited(run, history)}{_deadline(run)}"
         case RunState.PAUSED:
             text = f"was paused{at} {since}{_reason(run)}; run.resume() goes on, run.skip() leaves the step out"
         case RunState.FAILED:
             text = f"failed{at} {since}{_reason(run)}{_error(run)}; run.resume() tries again"
         case RunState.COMPLETED:
-            text = f"completed {since}"
+            text = f"completed {_ago(now - run.changed_at)} ago"
         case RunState.CANCELED:
-            text = f"was canceled {since}{_reason(run)}"
+            text = f"was canceled {_ago(now - run.changed_at)} ago{_reason(run)}"
     return f"Run {run.id} of {run.workflow} {text}.{_request(run)}{_attempts(run, history)}"
 
 
@@ -48,9 +48,21 @@ def _instant(instant: datetime | None) -> str:
     return "?" if instant is None else instant.isoformat(timespec="seconds")
 
 
+def _awaited(run: RunRow, history: Sequence[ExecutionRow]) -> str:
+    """What releases a run that waits to be woken."""
+    waits = [row for row in history if row.name == run.current_step and row.state == ExecutionState.SCHEDULED]
+    names = [row.key for row in waits if row.kind == Kind.SIGNAL]
+    if names:
+        return f"the signal {names[-1]!r}: run.signal({names[-1]!r}) sends it"
+    if run.reason == Reason.GATE:
+        return "its gate to open: run.wake() makes it look again"
+    return _why(run)
+
+
 def _why(run: RunRow) -> str:
     words = {
         Reason.TIMER: "its wait",
+        Reason.POLL: "the next look at its condition",
         Reason.RETRY: "the delay before a retry",
         Reason.RECOVERING: "its worker was lost",
         Reason.PREDECESSOR: f"run {run.after_id}, whose place it takes, is not over yet",
@@ -85,7 +97,9 @@ def _request(run: RunRow) -> str:
 
 def _attempts(run: RunRow, history: Sequence[ExecutionRow]) -> str:
     failed = [
-        row for row in history if row.name == run.current_step and row.state == ExecutionState.FAILED
+        row
+        for row in history
+        if row.name == run.current_step and row.kind == Kind.STEP and row.state == ExecutionState.FAILED
     ]
     if not failed or run.finished_at is not None:
         return ""
