@@ -86,6 +86,34 @@ def test_a_claim_whose_answer_was_lost_is_found_again(
     assert claimed[0].lease.expires_at_monotonic <= well.clock.monotonic()
 
 
+def test_a_claim_that_is_still_under_way_is_looked_for_again(
+    well: Stepwell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may finish a claim whose connection has broken: the runs are driven all the same, and soon."""
+    run = start(well)
+    claimer = claimer_of(well)
+    retrying = well.database.retrying
+    late: list[Any] = []
+
+    def breaks_before_it_is_done(work: Any, **named: Any) -> Any:
+        late.append(lambda: retrying(work, **named))
+        raise AnswerLost
+
+    with monkeypatch.context() as broken:
+        broken.setattr(well.database, "retrying", breaks_before_it_is_done)
+        with pytest.raises(AnswerLost):
+            claimer.tick(4)
+    run.reschedule(timedelta(hours=1))
+    claimed, idle = claimer.tick(4)
+    assert claimed == []
+    assert idle < 1
+    run.reschedule()
+    late[0]()
+    claimed, _ = claimer.tick(4)
+    assert [each.run.id for each in claimed] == [run.id]
+    assert claimed[0].lease.expires_at_monotonic <= well.clock.monotonic()
+
+
 def test_an_idle_tick_writes_nothing(sqlite_url: str) -> None:
     """A worker with nothing to do never waits for SQLite's write lock, nor takes it from those who work."""
     well = Stepwell(sqlite_url, lease=LEASE, default=False)

@@ -62,7 +62,7 @@ class Claimer:
         self._contact = contact
         self._poll_seconds = poll_seconds
         self._looked_at = 0.0
-        self._lost_claims: list[UUID] = []
+        self._lost_claims: dict[UUID, float] = {}
         self._held: list[Claimed] = []
         self.has_backlog = False
 
@@ -109,6 +109,8 @@ class Claimer:
         now = self._engine.now()
         nearest = min((at for at in (look.next_wake_at, look.next_expiry_at) if at is not None), default=None)
         idle = self._poll_seconds * random.uniform(0.8, 1.0)
+        if self._lost_claims:
+            idle = min(idle, _OVERDUE_SECONDS)
         if nearest is None:
             return idle
         if nearest > now:
@@ -186,19 +188,20 @@ class Claimer:
             runs, known = engine.database.retrying(claim, is_single=True)
         except AnswerLost:
             # It may have been committed: the token is ours, so that we find the runs again by it.
-            self._lost_claims.append(token)
+            self._lost_claims[token] = asked_at + engine.lease.total_seconds()
             raise
         self._hold(runs, known, asked_at)
 
     def _find_lost_claims(self) -> None:
-        while self._lost_claims:
-            asked_at = self._engine.clock.monotonic()
+        """Hold what the claims took whose answers were lost; one may still be under way, and is looked for again."""
+        for token, expires_at in list(self._lost_claims.items()):
             with self._engine.database.read() as connection:
-                runs = self._engine.claims.taken(connection, self._lost_claims[-1])
+                runs = self._engine.claims.taken(connection, token)
                 known = histories(connection, [run.id for run in runs])
-            self._lost_claims.pop()
-            # How long ago the claim was is not known: the first body asks for a renewal.
-            self._hold(runs, known, asked_at - self._engine.lease.total_seconds())
+            if runs or self._engine.clock.monotonic() > expires_at:
+                del self._lost_claims[token]
+            # How long ago the claim was done is not known: the first body asks for a renewal.
+            self._hold(runs, known, asked_at=-self._engine.lease.total_seconds())
 
     def _hold(self, runs: Sequence[RunRow], known: dict[UUID, list[HistoryRow]], asked_at: float) -> None:
         for run in runs:
