@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from sqlalchemy import Engine
 
 from stepwell import ManualClock, Stepwell
 from stepwell.definition.starting import set_default_engine
@@ -13,13 +14,10 @@ from tests.support.driving import Driver
 
 
 @pytest.fixture(scope="session")
-def shop_url(common_url: str) -> Iterator[str]:
+def shop_url(common_engine: Engine) -> str:
     """A database with the shop's tables, on each product, for the whole session."""
-    shop = Shop(common_url)
-    Base.metadata.create_all(shop.engine)
-    yield common_url
-    Base.metadata.drop_all(shop.engine)
-    shop.engine.dispose()
+    Base.metadata.create_all(common_engine)
+    return common_engine.url.render_as_string(hide_password=False)
 
 
 @pytest.fixture

@@ -76,11 +76,11 @@ def test_a_step_over_three_renewals_where_the_default_is_repeatable_read(repeata
         worker.engine.renew_leases = lambda leases: (beats.append(time.monotonic()), renew(leases))[1]
         run = Long.with_options(engine=well).start(name="one", seconds=1.2)
         run.result(timeout=20 * SECOND)
-    well.close()
 
     assert len(beats) >= 3
     assert story(run) == ["work success"]
     assert shop.ledger == ["begun one", "ended one"]
+    well.close()
     shop.engine.dispose()
 
 
@@ -106,7 +106,6 @@ def test_a_long_transaction_on_sqlite_beside_fifteen_threads(
         for run in well.runs(Short).all():
             run.result(timeout=30 * SECOND)
         leases = worker.engine.leases.held()
-    well.close()
 
     assert held > 4
     assert leases == []
@@ -117,6 +116,7 @@ def test_a_long_transaction_on_sqlite_beside_fifteen_threads(
     messages = [record.getMessage() + str(record.exc_info) for record in caplog.records]
     assert not [message for message in messages if "locked" in message or "could not be renewed" in message]
     assert any("held SQLite's write lock for long" in message for message in messages)
+    well.close()
     shop.engine.dispose()
 
 
@@ -151,9 +151,9 @@ def test_a_long_body_is_visible_with_its_progress(shop: Shop, shared_url: str) -
             time.sleep(0.05)
         release.set()
         run.result(timeout=20 * SECOND)
-    well.close()
 
     assert seen[0].name == "work"
     assert seen[0].started_at is not None
     assert '"done": 3' in seen[0].details
     assert [(row.position, row.outcome) for row in run.steps] == [(1, "success")]
+    well.close()
