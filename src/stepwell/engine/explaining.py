@@ -25,7 +25,9 @@ def explain(run: RunRow, history: Sequence[ExecutionRow], now: datetime) -> str:
         case RunState.AWAITING:
             text = f"waits{at} {since} for {_awaited(run, history)}{_deadline(run)}"
         case RunState.PAUSED:
-            text = f"was paused{at} {since}{_reason(run)}; run.resume() goes on, run.skip() leaves the step out"
+            text = (
+                f"was paused{at} {since}{_reason(run)}; run.resume() goes on, run.skip() leaves the step out"
+            )
         case RunState.FAILED:
             text = f"failed{at} {since}{_reason(run)}{_error(run)}; run.resume() tries again"
         case RunState.COMPLETED:
@@ -70,7 +72,9 @@ def _why(run: RunRow) -> str:
         Reason.UNKNOWN_STEP: "no worker so far knows this step",
         Reason.NEWER_VERSION: "no worker so far has this version",
     }
-    return words.get(Reason(run.reason), run.reason) if run.reason in set(Reason) else (run.reason or "its wait")
+    return (
+        words.get(Reason(run.reason), run.reason) if run.reason in set(Reason) else (run.reason or "its wait")
+    )
 
 
 def _lease(run: RunRow, now: datetime) -> str:

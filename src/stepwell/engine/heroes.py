@@ -27,7 +27,9 @@ def hero_columns(hero: object, codec: Codec) -> tuple[str, str]:
     key = ref.key[0] if len(ref.key) == 1 else list(ref.key)
     columns = (f"{ref.adapter}:{ref.type}", codec.dumps(key, what="hero's primary key"))
     if max(map(len, columns)) > _LONGEST:
-        raise Unstorable(f"the hero's type or key is longer than {_LONGEST} characters: {columns}", path="hero")
+        raise Unstorable(
+            f"the hero's type or key is longer than {_LONGEST} characters: {columns}", path="hero"
+        )
     return columns
 
 

@@ -41,7 +41,9 @@ class Keyset:
         for page, position in self._pages(query, key, after, size):
             yield position(page[-1]), page
 
-    def _pages(self, query: Select[Any], key: Any, after: Any, size: int) -> Iterator[tuple[Sequence[Any], Any]]:
+    def _pages(
+        self, query: Select[Any], key: Any, after: Any, size: int
+    ) -> Iterator[tuple[Sequence[Any], Any]]:
         if size < 1:
             raise ValueError(f"a page has at least one row; got {size}")
         columns, names = _key_columns(query, key)
@@ -81,7 +83,9 @@ def _mapper_of(query: Select[Any]) -> Mapper[Any]:
     described = query.column_descriptions
     entity = described[0].get("entity") if len(described) == 1 else None
     if entity is None or described[0].get("expr") is not entity:
-        raise RunError("cursor.iterate() takes a select of one mapped class, such as select(Customer).where(...).")
+        raise RunError(
+            "cursor.iterate() takes a select of one mapped class, such as select(Customer).where(...)."
+        )
     mapper: Mapper[Any] = inspect(entity)
     return mapper
 
@@ -90,10 +94,15 @@ def _beyond(columns: Sequence[Any], after: Any) -> ColumnElement[bool]:
     """Greater in the order of the columns, spelled out: not every database compares rows by an index."""
     values = [after] if len(columns) == 1 else list(after)
     if len(values) != len(columns):
-        raise RunError(f"the cursor {after!r} does not fit the key: it was set by hand, or the key has changed.")
+        raise RunError(
+            f"the cursor {after!r} does not fit the key: it was set by hand, or the key has changed."
+        )
     return or_(
         *(
-            and_(*(earlier == value for earlier, value in zip(columns[:at], values, strict=False)), column > values[at])
+            and_(
+                *(earlier == value for earlier, value in zip(columns[:at], values, strict=False)),
+                column > values[at],
+            )
             for at, column in enumerate(columns)
         )
     )

@@ -65,7 +65,9 @@ class Run:
         with self._engine.reading() as connection:
             row = find_run(connection, self.id)
         if row is None:
-            raise RunNotFound(f"there is no run {self.id}: it was deleted, or its transaction was rolled back.")
+            raise RunNotFound(
+                f"there is no run {self.id}: it was deleted, or its transaction was rolled back."
+            )
         return row
 
     @property
@@ -118,7 +120,9 @@ class Run:
             RunError: Called inside a step, which would hold a worker's thread for another run.
         """
         if current.get() is not None:
-            raise RunError("result() waits, and a step must not wait for another run: its thread would be blocked.")
+            raise RunError(
+                "result() waits, and a step must not wait for another run: its thread would be blocked."
+            )
         limit = None if timeout is None else time.monotonic() + timeout.total_seconds()
         pause, seen = _FIRST_POLL, 0
         while True:

@@ -50,7 +50,11 @@ class Signals:
 
     def wake(self, run_id: UUID, options: StartOptions) -> None:
         """Make the run look again (see ``Run.wake``)."""
-        if options.session is None and options.connection is None and current_step_scope(self._engine) is None:
+        if (
+            options.session is None
+            and options.connection is None
+            and current_step_scope(self._engine) is None
+        ):
             self._nudge(run_id, ())
             return
         # A wake in somebody's transaction is a row without a name, so that it cannot be lost either.
@@ -66,7 +70,9 @@ class Signals:
         if runtime is not None and options.session is None and options.connection is None:
             # Inserted with the step's end, not now: a step should not open its transaction for this.
             scope: Any = runtime.scope
-            scope.at_commit.append(lambda connection: self._insert_pending(connection, message, scope.after_commit))
+            scope.at_commit.append(
+                lambda connection: self._insert_pending(connection, message, scope.after_commit)
+            )
             return True
         place = place_of(engine, options)
         if not place.is_callers:

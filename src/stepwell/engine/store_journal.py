@@ -35,6 +35,7 @@ __all__ = ["Place", "StoreJournal"]
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE: Final = 2.0
 
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """What a worker offers to the activations that it runs.
@@ -302,7 +303,9 @@ class StoreJournal:
         lease, claims = self._lease, self._engine.claims
         new = new_token()
         rotated = self._insist(
-            lambda: self._database.retrying(lambda connection: claims.rotate(connection, lease.run_id, old, new))
+            lambda: self._database.retrying(
+                lambda connection: claims.rotate(connection, lease.run_id, old, new)
+            )
         )
         if not rotated:
             lease.is_lost = True

@@ -58,19 +58,23 @@ class Rowwise:
     """
 
     def __init__(
-        self, placeholder: str, upsert: Callable[[list[str]], str], quote: Callable[[str], str], returning: str
+        self,
+        placeholder: str,
+        upsert: Callable[[list[str]], str],
+        quote: Callable[[str], str],
+        returning: str,
     ) -> None:
         columns = ", ".join(quote(name) for name in EXECUTION_COLUMNS)
         marks = ", ".join([placeholder] * len(EXECUTION_COLUMNS))
         changing = [quote(name) for name in EXECUTION_COLUMNS if name not in _KEPT]
         self.step = _STEP.replace("?", placeholder) + returning
         # The queue may change in this very statement, and databases differ in which value `queue` then has.
-        self.settle = _SETTLE.replace("THEN queue END", "THEN COALESCE(?, queue) END").replace("?", placeholder)
+        self.settle = _SETTLE.replace("THEN queue END", "THEN COALESCE(?, queue) END").replace(
+            "?", placeholder
+        )
         self.settle += returning
         self.consume = CONSUME.replace("?", placeholder)
-        self.record = (
-            f"INSERT INTO stepwell_step_executions ({columns}) VALUES ({marks}) {upsert(changing)}"
-        )
+        self.record = f"INSERT INTO stepwell_step_executions ({columns}) VALUES ({marks}) {upsert(changing)}"
 
     @staticmethod
     def step_values(entry: JournalEntry) -> tuple[Any, ...]:
