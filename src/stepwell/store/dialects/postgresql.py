@@ -29,10 +29,10 @@ _FINISH: Final = ", ".join(f"{name} = excluded.{name}" for name in EXECUTION_COL
 _APPLY: Final = f"""
 WITH entry AS (
     SELECT * FROM json_to_recordset(CAST(%s AS json)) AS _(
-        run_id uuid, token uuid, at bigint, current_step text, context text, version int,
-        progress boolean, settles boolean, state text, reason text, queue text, priority int, ready boolean, over boolean, due_at bigint,
-        wake_at bigint, result text, error_class text, error_message text, frees boolean, answers boolean,
-        details text, seen int, consumes bigint, position int)
+        run_id uuid, token uuid, at bigint, current_step text, context text, version int, progress boolean,
+        settles boolean, state text, reason text, queue text, priority int, ready boolean, over boolean,
+        due_at bigint, wake_at bigint, result text, error_class text, error_message text, frees boolean,
+        answers boolean, details text, seen int, consumes bigint, position int)
 ), accepted AS (
     UPDATE stepwell_runs run SET
         current_step = entry.current_step,
