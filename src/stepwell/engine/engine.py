@@ -252,14 +252,15 @@ class Stepwell:
         with self._explaining(), self.database.read() as connection:
             yield connection
 
-    def command(self, work: Callable[[Connection, datetime], Done]) -> Answer:
+    def command(self, run_id: UUID, work: Callable[[Connection, datetime], Done]) -> Answer:
         """Do something to a run from outside, in a transaction of its own, and wake whom it concerns.
 
-        Inside a step on SQLite, where there is one writer, it takes part in the step's transaction if one is open.
+        Inside a step on SQLite, where there is one writer, it takes part in the step's transaction if one is open; so
+        it does everywhere for a run that this step has started, which is nowhere else yet.
         """
         self.connect()
         scope = self._open_scope()
-        if scope is not None and self.database.dialect.has_one_writer:
+        if scope is not None and (self.database.dialect.has_one_writer or run_id in scope.started):
             done = work(scope.connection, self.now())
             scope.after_commit.append(lambda: self._follow(done))
         else:

@@ -172,7 +172,9 @@ class Run:
             InvalidTransition: The run is over, or failed.
         """
         why, who = storable_or_none(reason), storable_or_none(by)
-        return self._engine.command(lambda c, at: self._engine.commands.pause(c, self.id, at, why, who))
+        return self._engine.command(
+            self.id, lambda c, at: self._engine.commands.pause(c, self.id, at, why, who)
+        )
 
     def resume(self, *, by: str | None = None) -> Answer:
         """Go on from where the run stopped; an instant that is still ahead is kept, attempts are counted anew.
@@ -183,7 +185,7 @@ class Run:
             InvalidTransition: The run is over.
         """
         who = storable_or_none(by)
-        return self._engine.command(lambda c, at: self._engine.commands.resume(c, self.id, at, who))
+        return self._engine.command(self.id, lambda c, at: self._engine.commands.resume(c, self.id, at, who))
 
     def skip(self, reason: str | None = None, *, by: str | None = None) -> Answer:
         """Leave the step that the run is at as skipped and go on with the next, also from paused and failed.
@@ -194,7 +196,9 @@ class Run:
             InvalidTransition: The run is over.
         """
         why, who = storable_or_none(reason), storable_or_none(by)
-        return self._engine.command(lambda c, at: self._engine.commands.skip(c, self.id, at, why, who))
+        return self._engine.command(
+            self.id, lambda c, at: self._engine.commands.skip(c, self.id, at, why, who)
+        )
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> Answer:
         """End the run; its identity is free again.
@@ -207,7 +211,9 @@ class Run:
             InvalidTransition: The run is over.
         """
         why, who = storable_or_none(reason), storable_or_none(by)
-        return self._engine.command(lambda c, at: self._engine.commands.cancel(c, self.id, at, why, who))
+        return self._engine.command(
+            self.id, lambda c, at: self._engine.commands.cancel(c, self.id, at, why, who)
+        )
 
     def signal(
         self,
@@ -267,5 +273,5 @@ class Run:
             return now + at if isinstance(at, timedelta) else at or now
 
         return self._engine.command(
-            lambda c, now: self._engine.commands.reschedule(c, self.id, now, instant(now))
+            self.id, lambda c, now: self._engine.commands.reschedule(c, self.id, now, instant(now))
         )

@@ -88,6 +88,7 @@ class Starts:
         ready = {
             run.queue for start, run in zip(starts, found, strict=True) if run.id == start.id and run.lane
         }
+        place.inserted([start.id for start in starts])
         place.after_commit(lambda: self._wake(ready))
         for start, run in zip(starts, found, strict=True):
             if run.id == start.id:

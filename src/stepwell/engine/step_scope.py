@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from sqlalchemy import Connection, RootTransaction, Select
 from sqlalchemy.exc import DBAPIError
@@ -24,6 +25,7 @@ from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import HeroGone, RecordGone, RunError
 from stepwell.execution.journal import TransientConflict, WritesRefused
 from stepwell.serialization import Codec, RecordRef
+from stepwell.shield import shielded
 from stepwell.store.database import AnswerLost, Database
 
 __all__ = ["StepScope"]
@@ -67,6 +69,7 @@ class StepScope:
         self._stack = ExitStack()
         self._began_at = 0.0
         self._thread = threading.get_ident()
+        self.started: set[UUID] = set()
         self.after_commit: list[Callable[[], None]] = []
         self.at_commit: list[Callable[[Connection], object]] = []
 
@@ -156,7 +159,7 @@ class StepScope:
                 self._end_look(keeps=False)
                 raise
 
-        with self.looking():
+        with shielded(), self.looking():
             if not self._is_looking:
                 return read()
             answer: T = self._insist(look)
@@ -193,7 +196,8 @@ class StepScope:
         if self._is_looking:
             raise RunError("Conditions are looked at, not journaled: move what is written into the step.")
         if self._writing is None:
-            self._writing = self._insist(self._begin)
+            with shielded():
+                self._writing = self._insist(self._begin)
             self._began_at = time.monotonic()
         return self._writing
 
@@ -255,7 +259,8 @@ class StepScope:
             WritesRefused: The database refuses what the step wrote.
         """
         try:
-            return self._guarded(lambda: self._commit(entry))
+            with shielded():
+                return self._guarded(lambda: self._commit(entry))
         except (TransientConflict, AnswerLost):
             raise
         except Exception as error:
@@ -288,6 +293,7 @@ class StepScope:
             self._writing.invalidate()
             self._writing = self._transaction = None
             self._stack.close()
+        self.started.clear()
         calls, self.after_commit = self.after_commit, []
         self.at_commit = []
         for call in calls:
@@ -323,6 +329,13 @@ class StepScope:
                 extra={"action": "step.long_transaction", "seconds": round(took, 3)},
             )
 
+    def abandon(self) -> None:
+        """Undo all, of a body that was ended in the middle of anything: its connection is thrown away."""
+        if self._writing is not None and not self._database.dialect.has_one_writer:
+            # Nobody knows how far it came with the server; SQLite has none, and must hear of the rollback.
+            self._writing.invalidate()
+        self.close()
+
     def close(self) -> None:
         """Undo what is not committed, and give everything back; used again, it begins anew."""
         session, self._session = self._session, None
@@ -330,6 +343,7 @@ class StepScope:
         self._hero, self._hero_is_loaded = None, False
         self._transaction = None
         self.at_commit, self.after_commit = [], []
+        self.started.clear()
         try:
             if connection is not None and not connection.invalidated:
                 connection.rollback()

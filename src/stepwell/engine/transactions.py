@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from uuid import UUID
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import UnboundExecutionError
@@ -41,6 +42,10 @@ class Place(Protocol):
         """Do it in the transaction."""
         ...
 
+    def inserted(self, run_ids: Sequence[UUID]) -> None:
+        """These runs are in the transaction."""
+        ...
+
     def after_commit(self, call: Callable[[], None]) -> None:
         """Do it once what was written is visible to others. A hint: it may never be called."""
         ...
@@ -59,6 +64,9 @@ class _Own:
 
     def do(self, work: Callable[[Connection], T]) -> T:
         return self._database.repeating(work, is_single=self._is_single)
+
+    def inserted(self, run_ids: Sequence[UUID]) -> None:
+        """They are committed."""
 
     def after_commit(self, call: Callable[[], None]) -> None:
         call()
@@ -80,6 +88,9 @@ class _Connections:
             self._connection.begin()
         return work(self._connection)
 
+    def inserted(self, run_ids: Sequence[UUID]) -> None:
+        """The caller knows."""
+
     def after_commit(self, call: Callable[[], None]) -> None:
         """A connection does not tell when it has committed: the workers find the run at their next look."""
 
@@ -98,6 +109,9 @@ class _Sessions:
     def do(self, work: Callable[[Connection], T]) -> T:
         return work(_session_connection(self._session, self._engine))
 
+    def inserted(self, run_ids: Sequence[UUID]) -> None:
+        """The caller knows."""
+
     def after_commit(self, call: Callable[[], None]) -> None:
         after_commit(self._session, call)
 
@@ -114,6 +128,9 @@ class _Steps:
 
     def do(self, work: Callable[[Connection], T]) -> T:
         return work(self._scope.connection)
+
+    def inserted(self, run_ids: Sequence[UUID]) -> None:
+        self._scope.started.update(run_ids)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         self._scope.after_commit.append(call)

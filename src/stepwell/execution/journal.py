@@ -183,6 +183,10 @@ class Scope(Protocol):
         """The entry is durable: do what was put off until then."""
         ...
 
+    def abandon(self) -> None:
+        """Undo all, of a body that was ended in the middle of anything: its connection may be, too."""
+        ...
+
     def close(self) -> None:
         """Undo what is not settled and give everything back."""
         ...

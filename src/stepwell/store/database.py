@@ -17,6 +17,7 @@ from sqlalchemy.pool import StaticPool
 from stepwell.clock import Clock, SystemClock
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import StoreError
+from stepwell.shield import shielded
 from stepwell.store.dialects import DatabaseOptions, Dialect, dialect_named
 from stepwell.store.gate import WriteGate, gate_for
 from stepwell.store.group_commit import GroupCommit
@@ -29,8 +30,8 @@ _MOST_RETRIES: Final = 10
 _MOST_CONNECTIONS: Final = 64
 
 
-class AnswerLost(Exception):
-    """The connection broke: nobody knows whether the write was done."""
+class AnswerLost(StoreError):
+    """The database cannot be reached, or the connection broke: nobody knows whether the write was done."""
 
 
 class _Alone(Exception):
@@ -121,10 +122,11 @@ class Database:
             urgent: Go ahead of steps at the write gate (renewals of leases).
         """
         if self._gate is None:
-            with self.engine.begin() as connection:
+            with shielded(), self.engine.begin() as connection:
                 yield connection
             return
-        with self._gate.held(urgent=urgent), self.engine.connect() as connection, connection.begin():
+        gate = self._gate.held(urgent=urgent)
+        with shielded(), gate, self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -134,17 +136,17 @@ class Database:
             with self.begin() as connection:
                 yield connection
             return
-        with self._single.connect() as connection:
+        with shielded(), self._single.connect() as connection:
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection for short reads, each by itself; on SQLite they do not queue behind writers."""
         if self._single is not None:
-            with self._single.connect() as connection:
+            with shielded(), self._single.connect() as connection:
                 yield connection
             return
-        with self._reader.connect() as connection, connection.begin():
+        with shielded(), self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -220,7 +222,8 @@ class Database:
         if not self.dialect.groups_commits:
             return self._write_alone(entry)
         try:
-            return self._group.write(entry)
+            with shielded():
+                return self._group.write(entry)
         except _Alone:
             return self._write_alone(entry)
         except DBAPIError as error:

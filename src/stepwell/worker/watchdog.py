@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from stepwell.errors import StepTimedOut
+from stepwell.shield import ward
 
 __all__ = ["Watchdog"]
 
@@ -23,6 +24,8 @@ _raise_in: Final = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
 _raise_in.restype = ctypes.c_int
 _NOTHING: Final = ctypes.py_object()
+_AGAIN_SECONDS: Final = 1.0
+_FEW: Final = 64
 
 
 class _TimeIsUp(BaseException):
@@ -30,29 +33,59 @@ class _TimeIsUp(BaseException):
 
 
 class _Watch:
-    """One body under watch."""
+    """One body under watch (see ``shield.Ward``).
 
-    __slots__ = ("is_over", "is_raised", "lock", "thread_id")
+    Attributes:
+        has_struck: Its time was up before it was over.
+    """
+
+    __slots__ = ("_depth", "_is_due", "_lock", "_thread_id", "has_struck", "is_over")
 
     def __init__(self) -> None:
-        self.thread_id = threading.get_ident()
-        self.lock = threading.Lock()
+        self._thread_id = threading.get_ident()
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._is_due = False
         self.is_over = False
-        self.is_raised = False
+        self.has_struck = False
 
     def strike(self) -> None:
-        """Raise in the body's thread unless the body is over."""
-        with self.lock:
-            if not self.is_over:
-                self.is_raised = True
-                _raise_in(self.thread_id, ctypes.py_object(_TimeIsUp))
+        """Raise in the body's thread unless the body is over; where it is shielded, it raises by itself soon."""
+        with self._lock:
+            if self.is_over:
+                return
+            if self._depth:
+                self._is_due = True
+                return
+            self.has_struck = True
+            _raise_in(self._thread_id, ctypes.py_object(_TimeIsUp))
+
+    def hold(self) -> None:
+        is_held = False
+        try:
+            with self._lock:
+                self._depth += 1
+                is_held = True
+        except _TimeIsUp:
+            # It was on its way already.
+            self._depth -= is_held
+            raise
+
+    def let_go(self) -> None:
+        with self._lock:
+            self._depth -= 1
+            strikes = self._is_due and not self._depth and not self.is_over
+            if strikes:
+                self._is_due, self.has_struck = False, True
+        if strikes:
+            raise _TimeIsUp
 
     def end(self) -> None:
         """The body is over: nothing is raised from here on, and what was not delivered yet is taken back."""
-        with self.lock:
+        with self._lock:
             self.is_over = True
-            if self.is_raised:
-                _raise_in(self.thread_id, _NOTHING)
+            if self.has_struck:
+                _raise_in(self._thread_id, _NOTHING)
 
 
 class Watchdog:
@@ -62,28 +95,42 @@ class Watchdog:
         self._condition = threading.Condition()
         self._due: list[tuple[float, int, _Watch]] = []
         self._numbers = itertools.count()
+        self._under_watch = 0
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
     def run(self, work: Callable[[], Any], timeout: timedelta) -> Any:
         """Run it on this thread and answer its result.
 
+        A function whose time was up before it was over has timed out, whatever it made of the exception.
+
         Raises:
             StepTimedOut: It took longer, and was ended.
         """
         began = time.monotonic()
         watch = _Watch()
-        self._add(began + timeout.total_seconds(), watch)
+        cause: BaseException | None = None
+        result = None
+        before = ward(watch)
         try:
             try:
-                return work()
+                self._add(began + timeout.total_seconds(), watch)
+                result = work()
             finally:
                 watch.end()
-        except _TimeIsUp:
+        except BaseException as error:
             # It may have struck while the body was leaving: ending the watch twice is harmless.
             watch.end()
+            if not watch.has_struck:
+                raise
+            cause = None if isinstance(error, _TimeIsUp) else error
+        finally:
+            ward(before)
+            self._remove()
+        if watch.has_struck:
             took = time.monotonic() - began
-            raise StepTimedOut(f"the body was ended after {took:.1f} s (timeout {timeout})") from None
+            raise StepTimedOut(f"the body was ended after {took:.1f} s (timeout {timeout})") from cause
+        return result
 
     def close(self) -> None:
         """Watch nothing more."""
@@ -93,25 +140,39 @@ class Watchdog:
 
     def _add(self, at: float, watch: _Watch) -> None:
         with self._condition:
+            self._under_watch += 1
             heapq.heappush(self._due, (at, next(self._numbers), watch))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._keep, name="stepwell-watchdog", daemon=True)
                 self._thread.start()
-            self._condition.notify()
+            if self._due[0][2] is watch:
+                self._condition.notify()
+
+    def _remove(self) -> None:
+        with self._condition:
+            self._under_watch -= 1
+            # Bodies mostly end long before their time: those that are over must not pile up until then.
+            if len(self._due) > _FEW + 2 * self._under_watch:
+                self._due = [each for each in self._due if not each[2].is_over]
+                heapq.heapify(self._due)
 
     def _keep(self) -> None:
-        while True:
-            with self._condition:
-                if self._is_closed:
-                    return
+        while (watch := self._next()) is not None:
+            watch.strike()
+            if not watch.is_over:
+                # A body that swallows it hears it again.
+                with self._condition:
+                    again = time.monotonic() + _AGAIN_SECONDS
+                    heapq.heappush(self._due, (again, next(self._numbers), watch))
+
+    def _next(self) -> _Watch | None:
+        """The next body whose time is up; waits for it."""
+        with self._condition:
+            while not self._is_closed:
                 while self._due and self._due[0][2].is_over:
                     heapq.heappop(self._due)
-                if not self._due:
-                    self._condition.wait()
-                    continue
-                left = self._due[0][0] - time.monotonic()
-                if left > 0:
-                    self._condition.wait(left)
-                    continue
-                watch = heapq.heappop(self._due)[2]
-            watch.strike()
+                left = self._due[0][0] - time.monotonic() if self._due else None
+                if left is not None and left <= 0:
+                    return heapq.heappop(self._due)[2]
+                self._condition.wait(left)
+            return None

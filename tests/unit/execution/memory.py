@@ -103,6 +103,9 @@ class MemoryScope:
             if isinstance(error, Exception):
                 raise error
 
+    def abandon(self) -> None:
+        self.close()
+
     def close(self) -> None:
         self.session.clear()
         self.is_closed = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepwell.errors import StepTimedOut
 from stepwell.execution.primitives.attempt import Attempt
 from stepwell.execution.primitives.checkpoints import cursor_of
 from stepwell.execution.primitives.generators import AsyncItems, Items
@@ -30,6 +31,16 @@ class Bodies:
         spec = attempt.spec
         if spec.is_async:
             attempt.scope.preload()
+        if spec.timeout is None or spec.is_async:
+            return self._called(attempt, workflow)
+        try:
+            return self._called(attempt, workflow)
+        except StepTimedOut:
+            attempt.scope.abandon()
+            raise
+
+    def _called(self, attempt: Attempt, workflow: Any) -> Any:
+        spec = attempt.spec
         if spec.is_resumable:
             attempt.moves = cursor_of(attempt, self._recorder, self._runtime)
             self._runtime.moves(attempt.moves)

@@ -16,6 +16,7 @@ from stepwell.execution.primitives.attempt import Attempt
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.suspension import LeaseLost
+from stepwell.shield import shielded
 from stepwell.states import ExecutionState
 
 __all__ = ["cursor_of"]
@@ -77,15 +78,15 @@ class _Checkpoints:
             details=self._runtime.told,
         )
         try:
-            recorder.record(row, next_step=attempt.spec.name, scope=attempt.scope)
+            with shielded():
+                recorder.record(row, next_step=attempt.spec.name, scope=attempt.scope)
+                attempt.cursor, attempt.has_progressed = text, True
         except WritesRefused as refused:
             # As a flush by the body itself would have raised it.
             raise refused.error from refused
         except (LeaseLost, TransientConflict) as stopped:
             attempt.broken = stopped
             raise
-        attempt.cursor = text
-        attempt.has_progressed = True
 
     def should_stop(self, iterations: int) -> bool:
         spec, recorder = self._attempt.spec, self._recorder

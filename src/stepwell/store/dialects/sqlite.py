@@ -65,6 +65,12 @@ class SQLiteDialect(Dialect):
             mode = connection.get_execution_options().get("sqlite_begin", "IMMEDIATE")
             connection.exec_driver_sql(f"BEGIN {mode}")
 
+        @event.listens_for(engine, "invalidate")
+        def invalidate(dbapi_connection: Any, _record: Any, _error: BaseException | None) -> None:
+            # An interrupt in the middle of a statement. Closed with that statement still open, the connection
+            # would live on and keep the write lock.
+            dbapi_connection.rollback()
+
     def check_server(self, connection: Connection) -> None:
         if sqlite3.sqlite_version_info < (3, 35):
             raise UnsupportedDatabase(
