@@ -26,6 +26,8 @@ DO: dict[str, Callable[[Any], Any]] = {}
 class Talk(Workflow[Customer]):
     """Its async step does what the test says; a sync one follows."""
 
+    workflow_name = "async_steps.Talk"
+
     hero_optional = True
 
     @step(on_exception=[Retry(ConnectionError, attempts=3, wait=NOW), Skip(KeyError)])

@@ -18,6 +18,8 @@ from tests.support.driving import Driver
 class Serve(Workflow[Customer]):
     """Looks at everything that a run has."""
 
+    workflow_name = "bad_rows.Serve"
+
     @step
     def serve(self) -> None:
         self.session.add(Entry(text=f"{self.hero.name} {self.args['dish']} {self.context.get('table')}"))

@@ -22,6 +22,8 @@ DO: dict[str, Callable[[Any], Any]] = {}
 class Remind(Workflow[None]):
     """Waits two days between its steps."""
 
+    workflow_name = "commands.Remind"
+
     @step
     def welcome(self) -> None:
         DO.get("welcome", lambda self: None)(self)

@@ -23,6 +23,8 @@ DO: dict[str, Callable[[Any], Any]] = {}
 class Transfer(Workflow[None]):
     """Does what the test says; its policies must not be asked."""
 
+    workflow_name = "conflicts.Transfer"
+
     @step(on_exception=[Fail("sqlalchemy.exc.DBAPIError"), Retry(attempts=99, wait=timedelta())])
     def book(self) -> Any:
         return DO["book"](self)

@@ -23,6 +23,8 @@ MINUTE = timedelta(minutes=1)
 class Known(Workflow[None]):
     """What this worker has."""
 
+    workflow_name = "deploys.Known"
+
     version = 3
 
     @step
@@ -93,7 +95,7 @@ def test_a_worker_that_knows_it_goes_on(driver: Driver, well: Stepwell, case: st
     change(well, run)
     driver.drain()
     driver.travel(MINUTE)
-    for column, value in {"workflow": "Known", "current_step": "first", "version": "3"}.items():
+    for column, value in {"workflow": Known.workflow_name, "current_step": "first", "version": "3"}.items():
         set_raw(well, run, column, value)
     driver.travel(MINUTE)
 
@@ -110,7 +112,7 @@ def test_a_run_that_failed_for_want_of_a_worker_is_resumed(driver: Driver, well:
     driver.drain()
     assert (run.state, driver.waits(run)) == (RunState.WAITING, 15 * SECOND)
 
-    set_raw(well, run, "workflow", "Known")
+    set_raw(well, run, "workflow", Known.workflow_name)
     driver.travel(MINUTE)
     assert story(run)[0] == "first success"
 
@@ -121,7 +123,7 @@ def test_the_next_deploy_has_a_grace_of_its_own(driver: Driver, well: Stepwell) 
     unknown_workflow(well, run)
     driver.drain()
     driver.travel(MINUTE)
-    set_raw(well, run, "workflow", "Known")
+    set_raw(well, run, "workflow", Known.workflow_name)
     driver.travel(5 * MINUTE)
     assert story(run) == ["first success", "second scheduled"]
 
@@ -136,7 +138,7 @@ def test_another_cause_is_another_deferral(driver: Driver, well: Stepwell) -> No
     unknown_workflow(well, run)
     driver.drain()
     driver.travel(MINUTE)
-    set_raw(well, run, "workflow", "Known")
+    set_raw(well, run, "workflow", Known.workflow_name)
     newer_version(well, run)
     driver.travel(5 * MINUTE)
 

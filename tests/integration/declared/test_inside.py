@@ -21,6 +21,8 @@ DO: dict[str, Callable[[Any], Any]] = {}
 class Other(Workflow[None]):
     """Started by others."""
 
+    workflow_name = "inside.Other"
+
     unique_by = "number"
 
     @step(wait=timedelta(minutes=1))
@@ -30,6 +32,8 @@ class Other(Workflow[None]):
 
 class Parent(Workflow[None]):
     """Does what the test says."""
+
+    workflow_name = "inside.Parent"
 
     @step(on_exception=Retry(OSError, attempts=3, wait=NOW))
     def first(self) -> Any:

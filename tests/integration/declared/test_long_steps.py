@@ -23,6 +23,8 @@ SECOND = timedelta(seconds=1)
 class Long(Workflow[None]):
     """Holds a transaction open for as long as it is told."""
 
+    workflow_name = "long_steps.Long"
+
     @step
     def work(self) -> None:
         self.session.add(Entry(text=f"begun {self.args['name']}"))
@@ -35,6 +37,8 @@ class Long(Workflow[None]):
 
 class Short(Workflow[None]):
     """Several short steps, one of which writes."""
+
+    workflow_name = "long_steps.Short"
 
     @step
     def first(self) -> None: ...

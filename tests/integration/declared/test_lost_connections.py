@@ -20,6 +20,8 @@ DO: dict[str, Callable[[Any], Any]] = {}
 class Serve(Workflow[Customer]):
     """No policy of its steps may hear of a lost connection."""
 
+    workflow_name = "lost_connections.Serve"
+
     policies = [Fail("sqlalchemy.exc.DBAPIError"), Retry(attempts=99, wait=timedelta())]
 
     @cancel_if

@@ -21,6 +21,8 @@ NOW = timedelta()
 class Doing(Workflow[None]):
     """Its first step does what the test says; its second one writes a line."""
 
+    workflow_name = "session.Doing"
+
     @step(on_exception=Retry(OSError, attempts=3, wait=NOW))
     def first(self) -> Any:
         return DO[self.args["do"]](self)
@@ -392,6 +394,8 @@ def test_what_a_handler_writes_is_undone(driver: Driver, shop: Shop) -> None:
 
 class Checked(Workflow[Customer]):
     """Looks at the database before each step."""
+
+    workflow_name = "session.Checked"
 
     @cancel_if
     def is_banned(self) -> bool:
