@@ -140,7 +140,8 @@ class WorkerProcess:
         until(f"{self.name} is stopped", lambda: self._lives() and self.is_stopped(), within=within)
 
     def _has(self, action: str) -> bool:
-        return bool(self.logged(action)) or (self._lives() and False)
+        # In this order: what a process logged before it ended counts.
+        return bool(self.logged(action)) or not self._lives()
 
     def _lives(self) -> bool:
         if not self.is_alive():

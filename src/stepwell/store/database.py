@@ -100,7 +100,9 @@ class Database:
         event.listen(engine, "connect", lambda connection, _record: dialect.prepare_connection(connection))
         dialect.configure(engine)
         # Where a statement can be its own transaction, BEGIN and COMMIT are two round trips saved.
-        self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if dialect.commits_alone else None
+        self._single = (
+            engine.execution_options(isolation_level="AUTOCOMMIT") if dialect.commits_alone else None
+        )
         self._reader = engine.execution_options(sqlite_begin="DEFERRED") if dialect.has_one_writer else engine
         self._gate: WriteGate | None = gate_for(_file_of(engine.url)) if dialect.has_one_writer else None
         self._group = GroupCommit(self._commit_group)
@@ -254,7 +256,9 @@ class Database:
             return self.is_connection_error(error)
         return self.engine.dialect.is_disconnect(error, connection.connection.driver_connection, None)
 
-    def _commit_group_through_gate(self, entries: Sequence[JournalEntry]) -> Sequence[Verdict | BaseException]:
+    def _commit_group_through_gate(
+        self, entries: Sequence[JournalEntry]
+    ) -> Sequence[Verdict | BaseException]:
         with self._gate.held() if self._gate is not None else nullcontext():
             hot = self._hot_connection()
             driver: Any = hot.connection.driver_connection
