@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, Update, bindparam, exists, func, select, update
+from sqlalchemy import Connection, Select, Update, bindparam, case, exists, func, select, update
 
 from stepwell.states import RunState
 from stepwell.store.dialects import Dialect
@@ -254,7 +254,13 @@ _TAKEN_BY: Final = select(*RUN.columns).where(
 )
 _HELD: Final = select(runs.c.id).where(_AMONG, _UNDER).order_by(runs.c.id)
 _HELD_NOW: Final = select(runs.c.id, runs.c.stop_request).where(_AMONG, _UNDER)
-_RENEW: Final = update(runs).where(_AMONG, _UNDER).values(lease_expires_at=bindparam("until"))
+# A renewal that was sent earlier and arrives late must not shorten the lease again.
+_UNTIL: Final = bindparam("until", type_=runs.c.lease_expires_at.type)
+_RENEW: Final = (
+    update(runs)
+    .where(_AMONG, _UNDER)
+    .values(lease_expires_at=case((runs.c.lease_expires_at > _UNTIL, runs.c.lease_expires_at), else_=_UNTIL))
+)
 _RELEASE: Final = (
     update(runs)
     .where(_AMONG, _UNDER)

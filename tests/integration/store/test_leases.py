@@ -78,6 +78,15 @@ def test_a_run_that_is_being_settled_is_passed_over(server_rig: Rig) -> None:
     assert expiries(rig, settling, quiet) == [NOON + LEASE, LATER]
 
 
+def test_a_renewal_that_comes_late_shortens_nothing(rig: Rig) -> None:
+    """One that was sent earlier may arrive after a later one: the lease runs as long as the later one said."""
+    held = rig.hold()
+    pair = [(held.id, held.token)]
+    rig.do(lambda connection: rig.claims.renew(connection, pair, LATER))
+    rig.do(lambda connection: rig.claims.renew(connection, pair, LATER - SECOND))
+    assert expiries(rig, held) == [LATER]
+
+
 def test_renewals_go_ahead_of_steps_on_sqlite(sqlite_url: str) -> None:
     """Behind a long transaction the renewal is served first, although it came last."""
     rig = Rig(sqlite_url)
