@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from stepwell.states import ExecutionState, Kind, Reason, RunState
@@ -11,7 +11,9 @@ from stepwell.store.rows import ExecutionRow, RunRow
 __all__ = ["explain"]
 
 
-def explain(run: RunRow, history: Sequence[ExecutionRow], now: datetime) -> str:
+def explain(
+    run: RunRow, history: Sequence[ExecutionRow], now: datetime, unread: Mapping[str, int] | None = None
+) -> str:
     """A sentence or two: where the run stands, since when, and who can release it."""
     at = f" at step {run.current_step!r}" if run.current_step else ""
     since = f"since {_ago(now - run.changed_at)}"
@@ -34,7 +36,14 @@ def explain(run: RunRow, history: Sequence[ExecutionRow], now: datetime) -> str:
             text = f"completed {_ago(now - run.changed_at)} ago"
         case RunState.CANCELED:
             text = f"was canceled {_ago(now - run.changed_at)} ago{_reason(run)}"
-    return f"Run {run.id} of {run.workflow} {text}.{_request(run)}{_attempts(run, history)}"
+    return f"Run {run.id} of {run.workflow} {text}.{_request(run)}{_attempts(run, history)}{_unread(run, unread or {})}"
+
+
+def _unread(run: RunRow, unread: Mapping[str, int]) -> str:
+    if not unread:
+        return ""
+    names = ", ".join(f"{name!r} ({count})" if count > 1 else repr(name) for name, count in unread.items())
+    return f" Signals that were never read: {names}." if run.finished_at else f" Unread signals: {names}."
 
 
 def _ago(span: timedelta) -> str:
@@ -103,7 +112,10 @@ def _attempts(run: RunRow, history: Sequence[ExecutionRow]) -> str:
     failed = [
         row
         for row in history
-        if row.name == run.current_step and row.kind == Kind.STEP and row.state == ExecutionState.FAILED
+        if row.superseded_at is None
+        and row.name == run.current_step
+        and row.kind == Kind.STEP
+        and row.state == ExecutionState.FAILED
     ]
     if not failed or run.finished_at is not None:
         return ""

@@ -10,13 +10,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from stepwell.clock import require_aware
+from stepwell.clock import require_aware, require_duration
+from stepwell.definition.registry import find_workflow
 from stepwell.definition.runtime import current
 from stepwell.definition.starting import StartOptions
 from stepwell.engine.explaining import explain
-from stepwell.errors import ResultTimeout, RunCanceled, RunError, RunFailed, RunNotFound
+from stepwell.errors import (
+    DefinitionError,
+    ResultTimeout,
+    RunCanceled,
+    RunError,
+    RunFailed,
+    RunNotFound,
+    UnknownWorkflow,
+)
 from stepwell.states import RunState
 from stepwell.store.commands import Answer
+from stepwell.store.mailbox import unread_names
 from stepwell.store.reads import find_run, history
 from stepwell.store.rows import ExecutionRow, RunRow
 from stepwell.texts import storable_or_none
@@ -123,7 +133,9 @@ class Run:
             raise RunError(
                 "result() waits, and a step must not wait for another run: its thread would be blocked."
             )
-        limit = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        limit = None
+        if timeout is not None:
+            limit = time.monotonic() + require_duration(timeout, "timeout").total_seconds()
         pause, seen = _FIRST_POLL, 0
         while True:
             row = self.info()
@@ -149,9 +161,10 @@ class Run:
         with self._engine.reading() as connection:
             row = find_run(connection, self.id)
             journal = history(connection, self.id)
+            unread = unread_names(connection, self.id)
         if row is None:
             raise RunNotFound(f"there is no run {self.id}")
-        return explain(row, journal, self._engine.now())
+        return explain(row, journal, self._engine.now(), unread)
 
     def _decoded(self, text: str, what: str) -> Any:
         return self._engine.codec.loads(text, what=f"{what} of run {self.id}")
@@ -176,16 +189,50 @@ class Run:
             self.id, lambda c, at: self._engine.commands.pause(c, self.id, at, why, who)
         )
 
-    def resume(self, *, by: str | None = None) -> Answer:
+    def resume(
+        self, *, from_step: str | None = None, new_keys: bool = False, by: str | None = None
+    ) -> Answer:
         """Go on from where the run stopped; an instant that is still ahead is kept, attempts are counted anew.
 
         On a live run it withdraws a pause that was not honoured yet.
 
+        Args:
+            from_step: Go on from this step, earlier or later, and not from where the run stopped. What is recorded of
+                it and of all that came after it began stays in the history and counts no more: these steps run again,
+                and wait again for what they wait for. ``context`` and what the steps have written stay as they are.
+            new_keys: Give these steps new idempotency keys. By default the keys stay: a payment that was made is not
+                made again.
+            by: Who does it, for the history.
+
+        Durability:
+            Committed when this returns, the rewind with it.
+
         Raises:
-            InvalidTransition: The run is over.
+            InvalidTransition: The run is over; with ``from_step``, it is neither paused nor failed.
+            RunError: The class is loaded here and has no such step.
         """
         who = storable_or_none(by)
+        if from_step is not None:
+            self._check_step(from_step)
+            rewind = self._engine.commands.rewind
+            return self._engine.command(
+                self.id, lambda c, at: rewind(c, self.id, at, who, from_step, new_keys=new_keys)
+            )
+        if new_keys:
+            raise RunError(
+                "new_keys=True makes new keys for the steps that run again: say from which, from_step=."
+            )
         return self._engine.command(self.id, lambda c, at: self._engine.commands.resume(c, self.id, at, who))
+
+    def _check_step(self, name: str) -> None:
+        """Raise if the run's class is loaded here and has no step of this name that could run."""
+        try:
+            plan = find_workflow(self.info().workflow).plan
+        except (UnknownWorkflow, DefinitionError):
+            return  # Another process knows it, and the person who asks.
+        names = [spec.name for spec in plan.steps if not spec.is_removed]
+        if name not in names:
+            raise RunError(f"{plan.workflow} has no step {name!r} to go on from; it has {', '.join(names)}.")
 
     def skip(self, reason: str | None = None, *, by: str | None = None) -> Answer:
         """Leave the step that the run is at as skipped and go on with the next, also from paused and failed.
@@ -263,11 +310,15 @@ class Run:
     def reschedule(self, at: datetime | timedelta | None = None) -> Answer:
         """Move the instant of a parked run: an aware instant, or a duration from now; by default now.
 
+        What it is parked for stays: for a step that polls, this is the instant of the next look.
+
         Raises:
             InvalidTransition: The run is not parked.
         """
         if isinstance(at, datetime):
             require_aware(at, "at")
+        elif at is not None:
+            require_duration(at, "at")
 
         def instant(now: datetime) -> datetime:
             return now + at if isinstance(at, timedelta) else at or now

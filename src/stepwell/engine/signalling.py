@@ -7,19 +7,24 @@ else's transaction takes. The nudge follows after the commit; if it never comes,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from sqlalchemy import Connection
 
+from stepwell.definition.checks import broken_name
 from stepwell.definition.starting import StartOptions
 from stepwell.engine.transactions import current_step_scope, place_of
-from stepwell.errors import RunNotFound, RunNotLive
+from stepwell.errors import RunError, RunNotFound, RunNotLive
+from stepwell.ids import new_token
 from stepwell.observer import EventKind
 from stepwell.states import TERMINAL
-from stepwell.store.mailbox import Message, insert_signal, settle_pending, wake
+from stepwell.store.mailbox import Message, insert_signal, is_sent, settle_pending, wake
 from stepwell.store.reads import find_run
+from stepwell.store.rows import RunRow
 
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
@@ -45,72 +50,117 @@ class Signals:
         options: StartOptions,
     ) -> bool:
         """Send one; answer False if one with this key was sent already (see ``Run.signal``)."""
+        for what, value in (("a signal's name", name), ("idempotency_key", idempotency_key)):
+            problem = None if value is None and what == "idempotency_key" else broken_name(value)
+            if problem:
+                raise RunError(f"{what} {problem}.")
         text = self._engine.codec.dumps(payload, what=f"payload of signal {name!r}", limit=PAYLOAD_LIMIT)
-        return self._put(run_id, name, text, idempotency_key, options)
+        return self._put(Message(run_id, name, text, idempotency_key), options)
 
     def wake(self, run_id: UUID, options: StartOptions) -> None:
         """Make the run look again (see ``Run.wake``)."""
-        if (
-            options.session is None
-            and options.connection is None
-            and current_step_scope(self._engine) is None
-        ):
+        is_own = options.session is None and options.connection is None
+        if is_own and current_step_scope(self._engine) is None:
             self._nudge(run_id, ())
             return
         # A wake in somebody's transaction is a row without a name, so that it cannot be lost either.
-        self._put(run_id, None, None, None, options)
+        self._put(Message(run_id, None), options)
 
-    def _put(
-        self, run_id: UUID, name: str | None, payload: str | None, key: str | None, options: StartOptions
-    ) -> bool:
+    def _put(self, message: Message, options: StartOptions) -> bool:
         engine = self._engine
         engine.connect()
         runtime = current_step_scope(engine)
-        message = Message(run_id, name, payload, key)
         if runtime is not None and options.session is None and options.connection is None:
-            # Inserted with the step's end, not now: a step should not open its transaction for this.
-            scope: Any = runtime.scope
-            scope.at_commit.append(
-                lambda connection: self._insert_pending(connection, message, scope.after_commit)
-            )
-            return True
+            return self._put_with_step(runtime.scope, message)
         place = place_of(engine, options)
         if not place.is_callers:
-            queue = engine.database.repeating(lambda connection: self._insert_and_wake(connection, message))
-            if queue is not None:
-                engine.wake_queue(queue)
-                engine.observe(EventKind.SIGNAL, run_id, name=name)
-            return queue is not None
-        after: list[Any] = []
-        sent = place.do(lambda connection: self._insert_pending(connection, message, after))
+            return self._put_alone(message)
+        after: list[Callable[[], None]] = []
+
+        def insert(connection: Connection) -> bool:
+            return self._find_reader(connection, message) is not None and self._insert_pending(
+                connection, message, after
+            )
+
+        sent = place.do(insert)
         for call in after:
             place.after_commit(call)
         return sent
 
-    def _insert_and_wake(self, connection: Connection, message: Message) -> str | None:
-        """The run's row first, then the signal; the queue of the run, or None if the signal was there already."""
-        now = self._engine.now()
-        wake(connection, [message.run_id], now)
-        queue = self._check_open(connection, message.run_id)
-        sent = insert_signal(connection, self._engine.database.dialect, message, now)
-        return None if sent is None else queue
+    # -- in a transaction of its own ------------------------------------------------------------------------------
 
-    def _insert_pending(self, connection: Connection, message: Message, after: list[Any]) -> bool:
-        self._check_open(connection, message.run_id)
-        now = self._engine.now()
-        signal_id = insert_signal(connection, self._engine.database.dialect, message, now, is_pending=True)
-        if signal_id is not None:
-            after.append(lambda: self._nudge(message.run_id, (signal_id,)))
-        return signal_id is not None
+    def _put_alone(self, message: Message) -> bool:
+        engine, tries = self._engine, 0
+        # Without a key of the sender's it has one of its own, by which it is found if the commit is not answered.
+        marked = (
+            message if message.idempotency_key else replace(message, idempotency_key=f"~{new_token().hex}")
+        )
 
-    def _check_open(self, connection: Connection, run_id: UUID) -> str:
-        """The queue of a run that can still read signals."""
-        run = find_run(connection, run_id)
+        def insert_and_wake(connection: Connection) -> tuple[bool, str]:
+            nonlocal tries
+            tries += 1
+            now = engine.now()
+            # The run's row first: the order in which everybody locks.
+            wake(connection, [message.run_id], now)
+            run = self._find_reader(connection, message)
+            is_new = marked is not message and tries == 1
+            sent = insert_signal(connection, engine.database.dialect, marked, now, is_new=is_new)
+            return sent is not None or marked is not message, run.queue if run else ""
+
+        sent, queue = engine.database.repeating(insert_and_wake)
+        if sent:
+            engine.wake_queue(queue)
+            engine.observe(EventKind.SIGNAL, message.run_id, name=message.name)
+        return sent
+
+    # -- in somebody else's ---------------------------------------------------------------------------------------
+
+    def _put_with_step(self, scope: Any, message: Message) -> bool:
+        """With the step's end, and not now: a step should not open its transaction for this."""
+        with self._engine.reading() as connection:
+            run = self._find_reader(connection, message)
+            sent = (message.run_id, message.name, message.idempotency_key)
+            is_known = sent in scope.sent or is_sent(connection, message)
+        if run is None or is_known:
+            return False
+        if message.idempotency_key is not None:
+            scope.sent.add(sent)
+
+        def insert(connection: Connection) -> None:
+            # The run may be over by now: that is no fault of this step, and nobody reads it.
+            if find_run(connection, message.run_id) is not None:
+                self._insert_pending(connection, message, scope.after_commit)
+
+        scope.at_commit.append(insert)
+        return True
+
+    def _insert_pending(
+        self, connection: Connection, message: Message, after: list[Callable[[], None]]
+    ) -> bool:
+        engine, now = self._engine, self._engine.now()
+        signal_id = insert_signal(connection, engine.database.dialect, message, now, is_pending=True)
+        if signal_id is None:
+            return False
+
+        def follow() -> None:
+            self._nudge(message.run_id, (signal_id,))
+            if message.name is not None:
+                engine.observe(EventKind.SIGNAL, message.run_id, name=message.name)
+
+        after.append(follow)
+        return True
+
+    @staticmethod
+    def _find_reader(connection: Connection, message: Message) -> RunRow | None:
+        """The run that can still read it; None for a wake that nobody needs."""
+        run = find_run(connection, message.run_id)
+        if run is not None and run.state not in TERMINAL:
+            return run
+        if message.name is None:
+            return None
         if run is None:
-            raise RunNotFound(f"there is no run {run_id}: nobody will read the signal.")
-        if run.state in TERMINAL:
-            raise RunNotLive(f"run {run_id} is {run.state}: it is over and reads no signals any more.")
-        return run.queue
+            raise RunNotFound(f"there is no run {message.run_id}: nobody will read the signal.")
+        raise RunNotLive(f"run {run.id} is {run.state}: it is over and reads no signals any more.")
 
     def _nudge(self, run_id: UUID, signal_ids: tuple[int, ...]) -> None:
         engine = self._engine

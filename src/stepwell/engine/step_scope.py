@@ -70,6 +70,7 @@ class StepScope:
         self._began_at = 0.0
         self._thread = threading.get_ident()
         self.started: set[UUID] = set()
+        self.sent: set[tuple[UUID, str | None, str]] = set()
         self.after_commit: list[Callable[[], None]] = []
         self.at_commit: list[Callable[[Connection], object]] = []
 
@@ -294,6 +295,7 @@ class StepScope:
             self._writing = self._transaction = None
             self._stack.close()
         self.started.clear()
+        self.sent.clear()
         calls, self.after_commit = self.after_commit, []
         self.at_commit = []
         for call in calls:
@@ -344,6 +346,7 @@ class StepScope:
         self._transaction = None
         self.at_commit, self.after_commit = [], []
         self.started.clear()
+        self.sent.clear()
         try:
             if connection is not None and not connection.invalidated:
                 connection.rollback()

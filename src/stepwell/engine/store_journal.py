@@ -23,9 +23,10 @@ from stepwell.observer import Event, EventKind
 from stepwell.serialization import RecordRef
 from stepwell.states import ExecutionState, RunState
 from stepwell.store.claims import Renewal
-from stepwell.store.database import AnswerLost
+from stepwell.store.database import AnswerLost, WriteLockBusy
 from stepwell.store.journal import row_mark
-from stepwell.store.mailbox import unread
+from stepwell.store.mailbox import details_with_unread, unread
+from stepwell.store.reads import find_run
 
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
@@ -113,6 +114,15 @@ class StoreJournal:
 
         letter: Letter | None = self._insist(look)
         return letter
+
+    def details_at_end(self) -> str | None:
+        def look() -> str | None:
+            with self._database.read() as connection:
+                run = find_run(connection, self._lease.run_id)
+                return None if run is None else details_with_unread(connection, run)
+
+        details: str | None = self._insist(look)
+        return details
 
     def report(self, error: BaseException) -> None:
         self._engine.report(error)
@@ -277,6 +287,9 @@ class StoreJournal:
                 # Somebody holds the run's row for long: the lease is ours, and so is the patience.
                 if not self._database.dialect.is_retryable(error) or self._place.is_abandoned():
                     raise
+            except WriteLockBusy:
+                if self._place.is_abandoned():
+                    raise
             except AnswerLost:
                 token = self._rotate(entry.token)
                 if self._is_there(entry):
@@ -340,8 +353,8 @@ class StoreJournal:
         while True:
             try:
                 return work()
-            except (AnswerLost, DBAPIError) as error:
-                if not self._database.is_connection_error(error):
+            except (AnswerLost, WriteLockBusy, DBAPIError) as error:
+                if not isinstance(error, WriteLockBusy) and not self._database.is_connection_error(error):
                     raise
                 if self._place.is_abandoned():
                     raise LeaseLost from error

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from stepwell.definition.plan import Plan, StepSpec
 from stepwell.entries import Execution
 from stepwell.execution.journal import Fact
 from stepwell.states import ExecutionState, Kind, Outcome
@@ -16,6 +17,7 @@ __all__ = [
     "SELF",
     "attempts_so_far",
     "closed_waits",
+    "key_renewals",
     "latest_scheduled",
     "policy_details",
     "retries_by_label",
@@ -64,6 +66,18 @@ def _label(fact: Fact) -> str:
         return str(details.get("policy", "*"))
     except (ValueError, AttributeError):
         return "*"
+
+
+def key_renewals(facts: Iterable[Fact], plan: Plan, spec: StepSpec) -> int:
+    """How often a person who rewound the run gave this step a new idempotency key."""
+    order = [each.name for each in plan.steps]
+    renewals = 0
+    for fact in facts:
+        if fact.kind == Kind.COMMAND and fact.details and '"new_keys": true' in fact.details:
+            begin = json.loads(fact.details).get("from_step")
+            # A step that is gone by now: whatever runs after such a rewind came after it.
+            renewals += begin not in order or order.index(begin) <= order.index(spec.name)
+    return renewals
 
 
 def latest_scheduled(facts: Iterable[Fact], step: str) -> Fact | None:

@@ -211,6 +211,10 @@ class Journal(Protocol):
         """The oldest signal of this name in the run's mailbox that nobody has read."""
         ...
 
+    def details_at_end(self) -> str | None:
+        """The details of a run that is about to end, with how many signals nobody has read; None changes nothing."""
+        ...
+
     def open_scope(self) -> Scope:
         """Surroundings for an attempt."""
         ...

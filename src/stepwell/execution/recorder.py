@@ -147,6 +147,9 @@ class Recorder:
     def end(self, settlement: Settlement, *rows: Execution, scope: Scope | None = None) -> Activated:
         """Leave the run for good. It ends as it ends: a stop request that came too late stays on its row."""
         frees = self.run.options.get("unique_for") != "ever"
+        if self.wakeups:
+            # Somebody has sent something: without that there is no mailbox to be looked into.
+            settlement = replace(settlement, details=self.journal.details_at_end())
         self._write(rows, self.current_step, scope, replace(settlement, frees_identity=frees))
         return replace(self._activated(settlement), successor=_successor(self.stop_request))
 

@@ -15,6 +15,7 @@ from stepwell.definition.runtime import Logger, current
 from stepwell.definition.starting import Starter
 from stepwell.errors import RunError
 from stepwell.execution.arguments import Arguments
+from stepwell.execution.attempts import key_renewals
 from stepwell.execution.context import Context
 from stepwell.execution.cursor import Cursor
 from stepwell.execution.journal import Scope
@@ -155,7 +156,9 @@ class ActivationRuntime:
 
     @property
     def idempotency_key(self) -> str:
-        return f"{self._run.id}:{self._step_name()}"
+        key = f"{self._run.id}:{self._step_name()}"
+        renewals = 0 if self._spec is None else key_renewals(self._recorder.facts, self._run.plan, self._spec)
+        return f"{key}:{renewals + 1}" if renewals else key
 
     @property
     def stop_requested(self) -> bool:

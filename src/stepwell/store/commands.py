@@ -18,6 +18,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from stepwell.errors import InvalidTransition, RunNotFound
 from stepwell.states import ATTENTION, VERBS, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.store.dialects import Dialect
+from stepwell.store.mailbox import details_with_unread
 from stepwell.store.rows import RUN, RunRow
 from stepwell.store.schema import executions, runs
 
@@ -100,6 +101,43 @@ class Commands:
         )
         return Done(Answer.DONE, ready_in=run.queue)
 
+    def rewind(
+        self,
+        connection: Connection,
+        run_id: UUID,
+        now: datetime,
+        by: str | None,
+        step: str,
+        *,
+        new_keys: bool,
+    ) -> Done:
+        """Go on from a step: what is recorded of it, and of all that came after it began, answers nothing any more.
+
+        What a person did stays: it is no step's, and says how often the keys of the steps were made anew.
+        """
+        run = self.lock(connection, run_id, "resume")
+        if run.state not in ATTENTION:
+            raise InvalidTransition(run_id, run.state, "resume(from_step=)", ATTENTION)
+        # What the run stood at is over, also where it goes on behind it.
+        connection.execute(_CANCEL_OPEN, {"run": run.id, "at": now})
+        first = connection.execute(_FIRST_POSITION, {"run": run.id, "step": step}).scalar()
+        connection.execute(
+            _SUPERSEDE, {"run": run.id, "at": now, "first": _NOWHERE if first is None else first}
+        )
+        _journal_command(connection, run, "resume", now, by, from_step=step, new_keys=new_keys)
+        request = run.stop_request if _verb(run.stop_request) == "cancel" else None
+        _make_ready(
+            connection,
+            run,
+            now,
+            current_step=step,
+            recoveries=0,
+            error_class=None,
+            error_message=None,
+            stop_request=request,
+        )
+        return Done(Answer.DONE, ready_in=run.queue)
+
     def _withdraw_pause(self, connection: Connection, run: RunRow, now: datetime) -> Done:
         if _verb(run.stop_request) != "pause":
             return _UNCHANGED
@@ -143,8 +181,9 @@ class Commands:
             wake_at=None,
             stop_request=None,
             finished_at=now,
+            details=details_with_unread(connection, run) if run.wakeups else run.details,
         )
-        connection.execute(_CANCEL_SCHEDULED, {"run": run.id, "at": now})
+        connection.execute(_CANCEL_OPEN, {"run": run.id, "at": now})
         return Done(Answer.DONE, successor=successor_of(run.stop_request))
 
     def reschedule(self, connection: Connection, run_id: UUID, now: datetime, at: datetime) -> Done:
@@ -153,12 +192,16 @@ class Commands:
         if run.stop_request is not None:
             # Its last worker was lost with it: whoever claims the run next has that to do first, and at once.
             return _UNCHANGED
-        connection.execute(_MOVE_SCHEDULED, {"run": run.id, "instant": at})
+        # Of what the run waits for, only what it is parked for moves: an instant that is behind it stays there.
+        kind = Kind.POLL if run.reason == Reason.POLL else Kind.STEP
+        connection.execute(_MOVE_SCHEDULED, {"run": run.id, "instant": at, "of": kind.value})
         if at <= now:
             _make_ready(connection, run, now)
             return Done(Answer.DONE, ready_in=run.queue)
-        _change(connection, run, now, state=RunState.WAITING, lane=None, due_at=None, wake_at=at,
-                reason=run.reason or Reason.TIMER)  # fmt: skip
+        reason = run.reason or Reason.TIMER
+        _change(
+            connection, run, now, state=RunState.WAITING, lane=None, due_at=None, wake_at=at, reason=reason
+        )
         return Done(Answer.DONE)
 
 
@@ -238,7 +281,9 @@ def _make_ready(connection: Connection, run: RunRow, now: datetime, **values: An
     )
 
 
-def _journal_command(connection: Connection, run: RunRow, verb: str, now: datetime, by: str | None) -> None:
+def _journal_command(
+    connection: Connection, run: RunRow, verb: str, now: datetime, by: str | None, **more: Any
+) -> None:
     last = select(func.coalesce(func.max(executions.c.position), 0)).where(executions.c.run_id == run.id)
     connection.execute(
         insert(executions).values(
@@ -250,18 +295,44 @@ def _journal_command(connection: Connection, run: RunRow, verb: str, now: dateti
             state=ExecutionState.COMPLETED.value,
             outcome=Outcome.SUCCESS.value,
             finished_at=now,
-            details=json.dumps({"by": by, "from": run.state}),
+            details=json.dumps({"by": by, "from": run.state, **more}),
         )
     )
 
 
-_SCHEDULED: Final = (
-    executions.c.run_id == bindparam("run"),
-    executions.c.state == ExecutionState.SCHEDULED.value,
-)
-_CANCEL_SCHEDULED: Final = (
+_OPEN_STATES: Final = (ExecutionState.SCHEDULED.value, ExecutionState.IN_PROGRESS.value)
+_NOWHERE: Final = 2**31 - 1
+_OPEN: Final = (executions.c.run_id == bindparam("run"), executions.c.state.in_(_OPEN_STATES))
+# One in progress is left behind by a worker that gave the run back in the middle of a body.
+_CANCEL_OPEN: Final = (
     update(executions)
-    .where(*_SCHEDULED)
-    .values(state=ExecutionState.CANCELED.value, outcome=Outcome.CANCELED.value, finished_at=bindparam("at"))
+    .where(*_OPEN)
+    .values(
+        state=ExecutionState.CANCELED.value,
+        outcome=Outcome.CANCELED.value,
+        finished_at=bindparam("at"),
+        result=None,
+    )
 )
-_MOVE_SCHEDULED: Final = update(executions).where(*_SCHEDULED).values(scheduled_for=bindparam("instant"))
+_MOVE_SCHEDULED: Final = (
+    update(executions)
+    .where(
+        executions.c.run_id == bindparam("run"),
+        executions.c.state == ExecutionState.SCHEDULED.value,
+        executions.c.kind == bindparam("of"),
+    )
+    .values(scheduled_for=bindparam("instant"))
+)
+_COUNTING: Final = (
+    executions.c.run_id == bindparam("run"),
+    executions.c.superseded_at.is_(None),
+    executions.c.kind != Kind.COMMAND.value,
+)
+_FIRST_POSITION: Final = select(func.min(executions.c.position)).where(
+    *_COUNTING, executions.c.name == bindparam("step")
+)
+_SUPERSEDE: Final = (
+    update(executions)
+    .where(*_COUNTING, executions.c.position >= bindparam("first"))
+    .values(superseded_at=bindparam("at"))
+)

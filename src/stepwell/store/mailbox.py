@@ -6,17 +6,18 @@ signal whose wake never came carries ``pending_at`` and is swept up by any worke
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, bindparam, case, insert, select, update
+from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
 from stepwell.states import RunState
 from stepwell.store.dialects import Dialect
-from stepwell.store.rows import SIGNAL, SignalRow
+from stepwell.store.rows import SIGNAL, RunRow, SignalRow
 from stepwell.store.schema import runs, signals
 from stepwell.store.types import Micros
 
@@ -24,10 +25,13 @@ __all__ = [
     "PENDING_AFTER",
     "Message",
     "consume",
+    "details_with_unread",
     "insert_signal",
+    "is_sent",
     "settle_pending",
     "sweep_pending",
     "unread",
+    "unread_names",
     "wake",
 ]
 
@@ -66,6 +70,12 @@ _UNREAD: Final = (
     .order_by(signals.c.id)
     .limit(1)
 )
+_COUNT_UNREAD: Final = (
+    select(signals.c.name, func.count())
+    .where(signals.c.run_id == bindparam("run"), signals.c.name.is_not(None), signals.c.consumed_at.is_(None))
+    .group_by(signals.c.name)
+    .order_by(signals.c.name)
+)
 _CONSUME: Final = (
     update(signals)
     .where(signals.c.id == bindparam("signal_id"), signals.c.consumed_at.is_(None))
@@ -100,7 +110,13 @@ class Message:
 
 
 def insert_signal(
-    connection: Connection, dialect: Dialect, message: Message, now: datetime, *, is_pending: bool = False
+    connection: Connection,
+    dialect: Dialect,
+    message: Message,
+    now: datetime,
+    *,
+    is_pending: bool = False,
+    is_new: bool = False,
 ) -> int | None:
     """Put a message into the run's mailbox and answer its id; None if one with this idempotency key is there already.
 
@@ -110,9 +126,11 @@ def insert_signal(
         message: The message.
         now: When it is sent.
         is_pending: Its wake comes after the caller's commit; until then any worker may do it instead.
+        is_new: Its key has just been made: nobody can have sent one with it.
     """
     key = message.idempotency_key
-    if key is not None and _has_key(connection, message):
+    is_keyed = key is not None and not is_new
+    if is_keyed and is_sent(connection, message):
         return None
     values: dict[str, Any] = {
         "run_id": message.run_id,
@@ -122,16 +140,20 @@ def insert_signal(
         "sent_at": now,
         "pending_at": now if is_pending else None,
     }
-    if key is not None and not dialect.insert_if_new(connection, signals, values):
+    if is_keyed and not dialect.insert_if_new(connection, signals, values):
         return None
-    if key is not None:
+    if is_keyed:
         return int(connection.execute(_HAS_KEY, _named(message)).scalar_one())
     inserted = connection.execute(_INSERT, values).inserted_primary_key
     return None if inserted is None else int(inserted[0])
 
 
-def _has_key(connection: Connection, message: Message) -> bool:
-    return connection.execute(_HAS_KEY, _named(message)).first() is not None
+def is_sent(connection: Connection, message: Message) -> bool:
+    """A signal of this name with this idempotency key is in the run's mailbox."""
+    return (
+        message.idempotency_key is not None
+        and connection.execute(_HAS_KEY, _named(message)).first() is not None
+    )
 
 
 def _named(message: Message) -> dict[str, Any]:
@@ -141,6 +163,23 @@ def _named(message: Message) -> dict[str, Any]:
 def unread(connection: Connection, run_id: UUID, name: str) -> SignalRow | None:
     """The oldest signal of this name that nobody has read."""
     return SIGNAL.one(connection.execute(_UNREAD, {"run": run_id, "signal": name}).first())
+
+
+def unread_names(connection: Connection, run_id: UUID) -> dict[str, int]:
+    """How many signals of each name nobody has read."""
+    return {name: int(count) for name, count in connection.execute(_COUNT_UNREAD, {"run": run_id})}
+
+
+def details_with_unread(connection: Connection, run: RunRow) -> str | None:
+    """The details of a run that ends, with how many signals nobody has read, if there are any."""
+    count = sum(unread_names(connection, run.id).values())
+    if not count:
+        return run.details
+    try:
+        known = json.loads(run.details or "{}")
+    except ValueError:
+        known = {}
+    return json.dumps({**(known if isinstance(known, dict) else {}), "unread_signals": count})
 
 
 def consume(connection: Connection, signal_id: int, position: int, now: datetime) -> bool:

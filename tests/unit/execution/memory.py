@@ -201,6 +201,11 @@ class MemoryJournal:
     def report(self, error: BaseException) -> None:
         self._run.reported.append(error)
 
+    def details_at_end(self) -> str | None:
+        sent = [letter for letters in self._run.letters.values() for letter in letters]
+        unread = sum(letter.id not in self._run.read for letter in sent)
+        return json.dumps({"unread_signals": unread}) if unread else None
+
     def unread_signal(self, name: str) -> Letter | None:
         return next(
             (letter for letter in self._run.letters.get(name, []) if letter.id not in self._run.read), None
@@ -300,6 +305,7 @@ class MemoryRun:
         self.records: dict[RecordRef, Any] = {}
         self.superseded: set[int] = set()
         self.is_dead = False
+        self.details: str | None = None
         self.watchdog = Watchdog()
         self.letters: dict[str, list[Letter]] = {}
         self.read: set[int] = set()
@@ -330,6 +336,7 @@ class MemoryRun:
         self.result = settlement.result if settlement.result is not None else self.result
         self.error_class, self.error_message = settlement.error_class, settlement.error_message
         self.wake_at, self.token = settlement.wake_at, None
+        self.details = settlement.details or self.details
         self.due_at = settlement.due_at or self.due_at
         self.queue = settlement.queue or self.queue
         self.priority = self.priority if settlement.priority is None else settlement.priority
