@@ -128,7 +128,7 @@ class StepScope:
 
     def read(self, query: Select[Any]) -> Sequence[Any]:
         """The entities that a select finds, attached to the session."""
-        found: Sequence[Any] = self._look_up(lambda: self.session.scalars(query).all())
+        found: Sequence[Any] = self._look_up(lambda: self.session.scalars(query).unique().all())
         return found
 
     # -- looking -----------------------------------------------------------------------------------
