@@ -132,6 +132,24 @@ def test_no_error_ends_the_loop(driver: Driver, error: BaseException) -> None:
     assert other.state is RunState.COMPLETED
 
 
+def test_no_error_of_a_task_beside_a_body_ends_the_loop(driver: Driver) -> None:
+    """A task that a body has started raises what ends processes: whoever awaits it gets it, and nobody else."""
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def act(self: Any) -> str:
+        task = asyncio.create_task(leave())
+        await asyncio.sleep(0.05)
+        return repr(task.exception())
+
+    run = talk(act)
+    driver.drain()
+
+    assert run.state is RunState.COMPLETED
+    assert run.steps[0].result == '"SystemExit(3)"'
+
+
 def test_a_body_that_was_cancelled_from_within_has_failed(driver: Driver) -> None:
     """A cancellation that nobody asked for is an error of the step: the run is not given back for ever."""
 
@@ -320,6 +338,21 @@ def test_other_runs_are_commanded_in_session(driver: Driver, shop: Shop) -> None
     assert run.state is RunState.COMPLETED
     assert old.state is RunState.CANCELED
     assert driver.well.runs(Other).live().count() == 1
+
+
+def test_other_runs_are_looked_at_anywhere(driver: Driver, shop: Shop) -> None:
+    """Reading blocks only for a moment, and leaves the step's transaction to its own thread."""
+    seen: list[Any] = []
+
+    async def act(self: Any) -> None:
+        await self.in_session(lambda session: (session.add(Entry(text="first")), session.flush()))
+        seen.append(driver.well.run(self.run_id).state)
+
+    run = talk(act)
+    driver.drain()
+
+    assert seen == [RunState.RUNNING]
+    assert (run.state, shop.ledger) == (RunState.COMPLETED, ["first"])
 
 
 def test_a_start_on_the_loop_is_refused_in_words(driver: Driver) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from stepwell import Retry, Stepwell, Workflow, cancel_if, step
+from stepwell import Retry, Stepwell, Workflow, cancel_if, handles, step
 from stepwell.states import Reason, RunState
 from tests.integration.declared.shop import Account, Customer, Entry, Shop, story
 from tests.support.driving import Driver
@@ -130,6 +130,44 @@ def test_what_is_pending_when_the_hero_is_loaded_waits_for_the_end(driver: Drive
 
     assert run.state is RunState.FAILED
     assert shop.ledger == []
+
+
+def test_what_is_pending_when_the_hero_is_loaded_is_kept(driver: Driver, shop: Shop) -> None:
+    """And it is not forgotten either: a step that succeeds has written it."""
+
+    def enter(self: Any) -> None:
+        self.session.add(Entry(text="pending"))
+        self.hero.visits += 1
+
+    ada = shop.customer("Ada")
+    visit(ada, enter=enter)
+    driver.drain()
+
+    assert shop.ledger == ["pending"]
+    assert shop.look(ada).visits == 1
+
+
+def test_a_handler_has_the_hero_as_it_is_in_the_database(driver: Driver, shop: Shop) -> None:
+    """Loaded afresh after what the body did to it was undone, and attached: its relations can be followed."""
+    seen: list[Any] = []
+
+    class Handled(Workflow[Customer]):
+        @handles(ValueError)
+        def look(self, error: Exception) -> None:
+            seen.append((self.hero.name, self.hero.account.balance))
+            self.skip()
+
+        @step
+        def enter(self) -> None:
+            self.hero.name = "changed"
+            self.session.flush()
+            raise ValueError
+
+    run = Handled.start(shop.customer("Ada", account=Account(balance=7)))
+    driver.drain()
+
+    assert story(run) == ["enter skipped"]
+    assert seen == [("Ada", 7)]
 
 
 def test_a_hero_that_is_gone_fails_the_run(driver: Driver, shop: Shop) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from stepwell import Retry, Run, RunAlreadyExists, RunError, Stepwell, Workflow, step
+from stepwell import Retry, Run, RunAlreadyExists, RunError, Stepwell, Workflow, handles, step
 from stepwell.states import RunState
+from stepwell.store.mailbox import unread
 from tests.integration.declared.shop import Customer, Entry, Shop, story
 from tests.support.driving import Driver
 
@@ -113,6 +114,36 @@ def test_a_start_and_a_write_of_one_step_are_one_thing(driver: Driver, shop: Sho
 
     assert run.state is RunState.FAILED
     assert well.runs(Other).count() == 0
+
+
+@pytest.mark.parametrize("verb", ["finish", "skip", "cancel"])
+def test_what_a_failed_body_has_sent_is_not_sent(
+    driver: Driver, shop: Shop, well: Stepwell, verb: str
+) -> None:
+    """Starts, writes and signals of a body that raised are gone, also if a handler ends the run well."""
+    other = Other.start(number=7)
+
+    class Handled(Workflow[None]):
+        @handles(ValueError)
+        def end(self, error: Exception) -> None:
+            getattr(self, verb)()
+
+        @step
+        def first(self) -> None:
+            other.signal("hello")
+            Other.start(number=8)
+            self.session.add(Entry(text="first"))
+            self.session.flush()
+            raise ValueError
+
+    run = Handled.start()
+    driver.drain()
+
+    assert run.state in (RunState.COMPLETED, RunState.CANCELED)
+    assert well.runs(Other).count() == 1
+    assert shop.ledger == []
+    with well.database.read() as connection:
+        assert unread(connection, other.id, "hello") is None
 
 
 def test_a_conflict_is_raised_at_the_call(driver: Driver, shop: Shop, well: Stepwell) -> None:

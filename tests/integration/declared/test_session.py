@@ -239,6 +239,53 @@ def test_a_statement_that_failed_and_was_caught(driver: Driver, shop: Shop) -> N
     assert run.state in (RunState.COMPLETED, RunState.FAILED)
 
 
+def test_what_is_refused_at_the_commit_is_an_error_of_the_step(driver: Driver, shop: Shop) -> None:
+    """A constraint that is looked at in the very end, where the database knows such, goes through the policies."""
+    kind = shop.engine.dialect.name
+    deferred = "" if kind == "mysql" else " DEFERRABLE INITIALLY DEFERRED"
+    notes = f"CREATE TABLE shop_notes (entry_id INTEGER REFERENCES shop_entries (id){deferred})"
+
+    class Careful(Workflow[None]):
+        @step(on_exception=Skip("sqlalchemy.exc.IntegrityError"))
+        def first(self) -> None:
+            write(self)
+            self.session.execute(text("INSERT INTO shop_notes (entry_id) VALUES (999999)"))
+
+        @step
+        def second(self) -> None:
+            write(self, "second")
+
+    with shop.engine.begin() as connection:
+        connection.exec_driver_sql(notes)
+    try:
+        run = Careful.start()
+        driver.drain()
+    finally:
+        with shop.engine.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE shop_notes")
+
+    assert story(run) == ["first skipped", "second success"]
+    assert shop.ledger == ["second"]
+
+
+def test_a_connection_goes_back_as_it_came(driver: Driver, well: Stepwell) -> None:
+    """A step may wait for locks as long as it likes; who gets its connection next may not."""
+    queries = {"postgresql": "SHOW lock_timeout", "mysql": "SELECT @@innodb_lock_wait_timeout"}
+    query = queries.get(well.database.engine.dialect.name)
+
+    def limits() -> set[Any]:
+        if query is None:
+            return set()
+        with well.database.engine.connect() as first, well.database.engine.connect() as second:
+            return {connection.exec_driver_sql(query).scalar() for connection in (first, second)}
+
+    before = limits()
+    for act in (write, raising(ValueError()), raising(OSError())):
+        doing(act)
+        driver.drain()
+        assert limits() == before
+
+
 def test_begin_nested_undoes_a_part(driver: Driver, shop: Shop) -> None:
     """With a savepoint the error can be caught, and the rest is kept."""
     shop.add(Entry(text="there"))
@@ -439,6 +486,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 def test_conditions_must_not_write(driver: Driver, shop: Shop, well: Stepwell, change: str) -> None:
     """What they write is not journaled: the step fails, and nothing of it is there."""
     DO["act"] = lambda self: None
+    shop.add(Entry(text="condition"))  # so that the database would refuse a second one
 
     class Writing(Workflow[Customer]):
         @cancel_if
@@ -455,7 +503,7 @@ def test_conditions_must_not_write(driver: Driver, shop: Shop, well: Stepwell, c
 
     assert run.state is RunState.FAILED
     assert "Conditions are looked at, not journaled" in str(run.info().error_message)
-    assert shop.ledger == []
+    assert shop.ledger == ["condition"]
     assert shop.look(customer).visits == 0
     assert well.runs(Doing).count() == 0
 
