@@ -99,3 +99,5 @@ __all__ = [
     "resumable_step",
     "step",
 ]
+
+__version__ = "0.1.0"

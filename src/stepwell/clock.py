@@ -7,7 +7,15 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock", "from_micros", "require_aware", "to_micros"]
+__all__ = [
+    "Clock",
+    "ManualClock",
+    "SystemClock",
+    "from_micros",
+    "require_aware",
+    "require_duration",
+    "to_micros",
+]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -25,6 +33,17 @@ def to_micros(instant: datetime) -> int:
 def from_micros(micros: int) -> datetime:
     """The aware UTC instant of integer microseconds since 1970-01-01 UTC."""
     return _EPOCH + timedelta(microseconds=micros)
+
+
+def require_duration(value: object, what: str) -> timedelta:
+    """Return ``value`` if it is a duration.
+
+    Raises:
+        TypeError: It is a bare number, whose unit nobody can see, or something else.
+    """
+    if not isinstance(value, timedelta):
+        raise TypeError(f"{what} must be a timedelta; got {value!r}. Write timedelta(seconds=...).")
+    return value
 
 
 def require_aware(instant: datetime, what: str = "an instant") -> datetime:

@@ -8,7 +8,7 @@ from stepwell import Poll, Signal, Workflow, step
 from stepwell.testing import Workbench
 
 
-class Review(Workflow):
+class ExplainedReview(Workflow):
     @step(awaits=Signal("verdict"))
     def decide(self, verdict: str) -> None: ...
 
@@ -16,7 +16,7 @@ class Review(Workflow):
     def enter(self) -> None: ...
 
 
-class Payment(Workflow):
+class ExplainedPayment(Workflow):
     @step(wait_until=Poll(lambda self: False, every=timedelta(minutes=5)))
     def settle(self) -> None: ...
 
@@ -24,7 +24,7 @@ class Payment(Workflow):
 def test_a_run_tells_what_it_waits_for_and_who_can_release_it() -> None:
     """The signal by its name, the gate with the verb that opens it, the poll with its next look."""
     with Workbench() as bench:
-        run, payment = Review.start(), Payment.start()
+        run, payment = ExplainedReview.start(), ExplainedPayment.start()
         bench.drain()
         assert "for the signal 'verdict': run.signal('verdict') sends it" in run.explain()
         assert "(the next look at its condition)" in payment.explain()

@@ -15,7 +15,7 @@ from uuid import UUID
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from stepwell.clock import Clock, SystemClock
+from stepwell.clock import Clock, SystemClock, require_duration
 from stepwell.definition.starting import Call, StartOptions, set_default_engine
 from stepwell.definition.workflow import Workflow
 from stepwell.engine.hub import Hub
@@ -26,7 +26,7 @@ from stepwell.engine.run import Run
 from stepwell.engine.signalling import Signals
 from stepwell.engine.starting import Starts
 from stepwell.engine.transactions import current_step_scope
-from stepwell.errors import RunNotFound
+from stepwell.errors import RunNotFound, StoreError
 from stepwell.execution.recorder import RESULT_LIMIT
 from stepwell.observer import Event, EventKind, Observer, Observers
 from stepwell.serialization import Codec, RecordAdapter
@@ -95,7 +95,7 @@ class Stepwell:
         clock: Clock | None = None,
         default: bool = True,
     ) -> None:
-        if lease < timedelta(seconds=1):
+        if require_duration(lease, "lease") < timedelta(seconds=1):
             raise ValueError(f"lease must be at least one second; got {lease}")
         if session_idle_limit < 2 * lease:
             session_idle_limit = 2 * lease
@@ -152,9 +152,18 @@ class Stepwell:
             return
         with self._connecting:
             if not self._is_connected:
-                self.database.check_server()
-                self.database.measure_time()
+                self._reach()
                 self._is_connected = True
+
+    def _reach(self) -> None:
+        try:
+            self.database.check_server()
+            self.database.measure_time()
+        except DBAPIError as error:
+            raise StoreError(
+                f"the database at {self.database.engine.url!r} cannot be opened: {error.orig}. "
+                "Check the URL, and that the server runs or the folder exists."
+            ) from error
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -215,6 +224,9 @@ class Stepwell:
             []
         """
         self.connect()
+        if isinstance(workflow, type) and not issubclass(workflow, Workflow):
+            raise TypeError(f"runs() takes a workflow class or its name; {workflow.__qualname__} is no workflow. "
+                            "For the runs about a record write runs().for_hero(record).")  # fmt: skip
         name = workflow if isinstance(workflow, str) or workflow is None else workflow.workflow_name
         return RunQuery(self, workflows=None if name is None else (name,))
 
@@ -245,7 +257,7 @@ class Stepwell:
         """A connection to read with: inside a step whose transaction is open, that one."""
         self.connect()
         scope = self._open_scope()
-        if scope is not None:
+        if scope is not None and scope.is_here:
             # What the step has started is there, and nowhere else yet.
             yield scope.connection
             return

@@ -98,7 +98,7 @@ class LeaseBook:
                 if answer.is_ours:
                     if answer.is_renewed:
                         lease.expires_at_monotonic = expires_at_monotonic
-                    lease.stop_requested = lease.stop_requested or answer.stop_request is not None
+                    lease.stop_requested = answer.stop_request is not None
                 else:
                     lease.is_lost = lease.stop_requested = True
                     lost.append(lease)

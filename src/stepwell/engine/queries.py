@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from stepwell.clock import require_duration
 from stepwell.definition.identity import key_of
 from stepwell.engine.heroes import hero_columns
 from stepwell.engine.run import Run
@@ -72,7 +73,8 @@ class RunQuery:
 
     def stuck_for(self, duration: timedelta) -> RunQuery:
         """Runs whose state has not changed for so long. A finished step that goes on at once changes no state."""
-        before, known = self._engine.now() - duration, self._wanted.changed_before
+        before = self._engine.now() - require_duration(duration, "stuck_for()'s duration")
+        known = self._wanted.changed_before
         return self._narrowed(changed_before=before if known is None else min(before, known))
 
     def newest(self) -> RunQuery:

@@ -231,6 +231,8 @@ class StoreJournal:
         if not verdict.accepted:
             return self._refused()
         self._written += 1
+        # What was asked for may have been withdrawn meanwhile.
+        lease.stop_requested = verdict.stop_request is not None
         if self._engine.observers:
             self._tell(entry)
         if settlement is not None:

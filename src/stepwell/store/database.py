@@ -22,16 +22,21 @@ from stepwell.store.dialects import DatabaseOptions, Dialect, dialect_named
 from stepwell.store.gate import WriteGate, gate_for
 from stepwell.store.group_commit import GroupCommit
 
-__all__ = ["AnswerLost", "Database", "open_database"]
+__all__ = ["AnswerLost", "Database", "WriteLockBusy", "open_database"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _MOST_RETRIES: Final = 10
+_DRIVERS: Final = frozenset({"psycopg", "pymysql", "pysqlite"})
 _MOST_CONNECTIONS: Final = 64
 
 
 class AnswerLost(StoreError):
     """The database cannot be reached, or the connection broke: nobody knows whether the write was done."""
+
+
+class WriteLockBusy(StoreError):
+    """Somebody else has held SQLite's write lock for longer than the busy timeout."""
 
 
 class _Alone(Exception):
@@ -78,6 +83,12 @@ def _make_engine(url: URL, dialect: Dialect) -> Engine:
     try:
         return create_engine(url, **arguments)
     except ImportError as error:
+        if url.get_driver_name() not in _DRIVERS:
+            ours = _with_driver(url.set(drivername=url.get_backend_name())).drivername
+            raise StoreError(
+                f"Stepwell uses a synchronous driver: write {ours}:// and not {url.drivername}:// in its URL. "
+                "The application may go on using its own."
+            ) from error
         raise StoreError(
             f"the driver for {url.drivername} is not installed ({error.name}). "
             f"Run: pip install 'stepwell[{'postgres' if 'postgres' in url.drivername else 'mariadb'}]'"
@@ -183,6 +194,12 @@ class Database:
                 with self.begin_single() if is_single else self.begin(urgent=urgent) as connection:
                     return work(connection)
             except DBAPIError as error:
+                if self._is_locked_file(error):
+                    raise WriteLockBusy(
+                        "another transaction has held SQLite's write lock for half a minute. If it is one of your own "
+                        "that is still open on this thread, join it: with_options(session=session); else see which "
+                        "process writes to the file for so long."
+                    ) from error
                 if not self.dialect.is_retryable(error) or attempt == _MOST_RETRIES - 1:
                     raise self._translated(error) from error
                 time.sleep(0.01 * 2**attempt)
@@ -196,6 +213,10 @@ class Database:
             return self.retrying(work, urgent=urgent, is_single=is_single)
         except AnswerLost:
             return self.retrying(work, urgent=urgent, is_single=is_single)
+
+    def _is_locked_file(self, error: DBAPIError) -> bool:
+        """The busy timeout has passed already: to wait ten times as long would only hide what is wrong."""
+        return self.dialect.has_one_writer and self.dialect.is_retryable(error)
 
     def _translated(self, error: DBAPIError) -> Exception:
         if self.is_connection_error(error):

@@ -17,6 +17,7 @@ from stepwell.clock import SystemClock
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
 from stepwell.ids import new_token
+from stepwell.observer import EventKind
 from stepwell.store.claims import Look
 from stepwell.store.database import AnswerLost
 from stepwell.store.journal import HistoryRow, histories
@@ -160,6 +161,14 @@ class Claimer:
                     "has_failed": recovered.has_failed,
                 },
             )
+            engine.observe(
+                EventKind.RECOVER,
+                recovered.run_id,
+                recovered.workflow,
+                worker=recovered.owner,
+                recoveries=recovered.recoveries,
+                has_failed=recovered.has_failed,
+            )
         return len(taken)
 
     # -- claiming --------------------------------------------------------------------------------------------
@@ -209,6 +218,7 @@ class Claimer:
             lease = Lease(run.id, token, asked_at + self._engine.lease.total_seconds())
             self._engine.leases.add(lease)
             self._held.append(Claimed(run, lease, known.get(run.id, ())))
+            self._engine.observe(EventKind.CLAIM, run.id, run.workflow, worker=self._worker, queue=run.queue)
 
 
 def _histories(

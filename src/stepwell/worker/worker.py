@@ -79,6 +79,8 @@ class Worker:
         grace: timedelta = timedelta(seconds=30),
         poll: timedelta = timedelta(seconds=1),
     ) -> None:
+        if not isinstance(engine, Stepwell):
+            raise TypeError(f"a worker works for an engine, Stepwell(url); got {engine!r}")
         if threads < 1:
             raise ValueError(f"a worker needs at least one thread; got {threads}")
         self.engine = engine
@@ -296,6 +298,7 @@ class Worker:
                     "workflow": claimed.run.workflow,
                     "state": activated.state.value,
                     "reason": activated.reason,
+                    "error": repr(activated.error) if activated.error is not None else None,
                 },
             )
         if activated.wake_at is not None:

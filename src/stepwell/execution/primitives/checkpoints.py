@@ -34,6 +34,9 @@ def cursor_of(attempt: Attempt, recorder: Recorder, runtime: ActivationRuntime) 
     what = f"cursor of step {attempt.spec.name!r}"
 
     def encode(value: Any) -> tuple[str, Any]:
+        if type(value) is int:
+            # What most cursors are, once for each item.
+            return str(value), value
         text = codec.dumps(value, what=what, limit=CURSOR_LIMIT)
         return text, value if type(value) in _IMMUTABLE else codec.loads(text, what=what)
 

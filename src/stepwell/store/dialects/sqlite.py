@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -52,11 +53,18 @@ class SQLiteDialect(Dialect):
         dbapi_connection.isolation_level = None
         cursor = dbapi_connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
-        cursor.execute("PRAGMA journal_mode = WAL")
+        self._use_wal(cursor)
         # NORMAL may lose the last commits when the power fails; a commit that was acknowledged must stay.
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
+
+    @staticmethod
+    def _use_wal(cursor: Any) -> None:
+        """Switch the file to write-ahead mode, which lasts; while somebody writes to it, a later connection will."""
+        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            with suppress(sqlite3.OperationalError):
+                cursor.execute("PRAGMA journal_mode = WAL")
 
     def configure(self, engine: Engine) -> None:
         @event.listens_for(engine, "begin")
