@@ -244,3 +244,21 @@ def test_a_verb_of_the_body_is_no_error() -> None:
 
     assert run.story == ["pack skipped"]
     assert asked == []
+
+
+def test_a_decision_whose_writes_were_refused_is_forgotten() -> None:
+    """The body said ``skip``, and the database refused what it wrote: a handler is asked afresh."""
+
+    class Order(Workflow[None]):
+        @handles(Limited)
+        def look(self, error: Exception) -> None: ...
+
+        @step
+        def pack(self) -> None:
+            self.session.append(Limited("refused"))
+            self.skip()
+
+    run = MemoryRun(Order).drive()
+
+    assert run.story == ["pack failed"]
+    assert run.error_message == "refused"

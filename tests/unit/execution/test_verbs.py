@@ -149,6 +149,7 @@ def test_pause_done_gives_way_to_a_cancel() -> None:
 
     assert run.is_over_as(RunState.CANCELED, "too late")
     assert run.story == ["pack success"]
+    assert run.current_step == "ship"
     assert (run.memory, run.ledger) == KEPT
 
 
