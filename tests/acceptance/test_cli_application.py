@@ -93,7 +93,7 @@ def test_a_database_stands_in_for_an_application(shop: Shop) -> None:
     [
         ("oracle://host/name", "oracle"),
         ("what is this", "is no database URL"),
-        ("postgresql://127.0.0.1:1/shop", "the database refused"),
+        ("postgresql://127.0.0.1:1/shop", "cannot be opened"),
         ("sqlite:////nowhere/at/all/shop.db", "there is no database file"),
     ],
 )

@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, update
 
 from stepwell import ManualClock, Run, Stepwell
 from stepwell.engine.store_journal import StoreJournal
 from stepwell.entries import Execution, Settlement
 from stepwell.states import ExecutionState, Kind, Outcome, RunState
 from stepwell.store.database import AnswerLost
+from stepwell.store.schema import runs
 from stepwell.worker.claimer import Claimer
 from stepwell.worker.contact import Contact
 from stepwell.worker.worker import Worker
@@ -153,7 +154,8 @@ def test_a_lease_that_may_not_be_taken_yet_is_looked_at_again_soon_and_without_s
     well.leases.remove(lost[0].lease)
     token = lost[0].lease.token
     with well.database.begin() as connection:
-        well.claims.renew(connection, [(run.id, token)], well.now() - timedelta(seconds=60))
+        expired = update(runs).values(lease_expires_at=well.now() - timedelta(seconds=60))
+        connection.execute(expired.where(runs.c.id == run.id, runs.c.lease_token == token))
     contact = Contact(0.3)
     claimer = Claimer(well, ("default",), "heir", contact, 30.0)
     claimed, idle = claimer.tick(4)

@@ -160,8 +160,9 @@ class Stepwell:
             self.database.check_server()
             self.database.measure_time()
         except DBAPIError as error:
+            why = str(error.orig).strip().rstrip(".?")
             raise StoreError(
-                f"the database at {self.database.engine.url!r} cannot be opened: {error.orig}. "
+                f"the database at {self.database.engine.url!r} cannot be opened: {why}. "
                 "Check the URL, and that the server runs or the folder exists."
             ) from error
 

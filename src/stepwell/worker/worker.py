@@ -298,7 +298,8 @@ class Worker:
                     "workflow": claimed.run.workflow,
                     "state": activated.state.value,
                     "reason": activated.reason,
-                    "error": repr(activated.error) if activated.error is not None else None,
+                    # Its class alone: an error's text may hold what does not belong into a log.
+                    "error": None if activated.error is None else type(activated.error).__qualname__,
                 },
             )
         if activated.wake_at is not None:
