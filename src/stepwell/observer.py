@@ -33,6 +33,8 @@ class EventKind(StrEnum):
     """The run was given back: it is over, it needs attention, or it is ready for others."""
     SIGNAL = "signal"
     """A signal was put into the run's mailbox."""
+    COMMAND = "command"
+    """A person paused, resumed, skipped, canceled or rescheduled the run; ``facts`` has the verb and the answer."""
     RECOVER = "recover"
     """The run was taken from a lost worker."""
 

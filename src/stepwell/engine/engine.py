@@ -265,7 +265,7 @@ class Stepwell:
         with self._explaining(), self.database.read() as connection:
             yield connection
 
-    def command(self, run_id: UUID, work: Callable[[Connection, datetime], Done]) -> Answer:
+    def command(self, run_id: UUID, verb: str, work: Callable[[Connection, datetime], Done]) -> Answer:
         """Do something to a run from outside, in a transaction of its own, and wake whom it concerns.
 
         Inside a step on SQLite, where there is one writer, it takes part in the step's transaction if one is open; so
@@ -275,10 +275,10 @@ class Stepwell:
         scope = self._open_scope()
         if scope is not None and (self.database.dialect.has_one_writer or run_id in scope.started):
             done = work(scope.connection, self.now())
-            scope.after_commit.append(lambda: self._follow(done))
+            scope.after_commit.append(lambda: self._follow(run_id, verb, done))
         else:
             done = self.database.repeating(lambda connection: work(connection, self.now()))
-            self._follow(done)
+            self._follow(run_id, verb, done)
         return done.answer
 
     def _open_scope(self) -> Any:
@@ -287,7 +287,8 @@ class Stepwell:
         scope: Any = None if runtime is None else runtime.scope
         return None if scope is None or scope.writing is None else scope
 
-    def _follow(self, done: Done) -> None:
+    def _follow(self, run_id: UUID, verb: str, done: Done) -> None:
+        self.observe(EventKind.COMMAND, run_id, verb=verb, answer=done.answer.value)
         self.hub.run_ended()
         if done.ready_in is not None:
             self.wake_queue(done.ready_in)

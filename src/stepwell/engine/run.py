@@ -186,7 +186,7 @@ class Run:
         """
         why, who = storable_or_none(reason), storable_or_none(by)
         return self._engine.command(
-            self.id, lambda c, at: self._engine.commands.pause(c, self.id, at, why, who)
+            self.id, "pause", lambda c, at: self._engine.commands.pause(c, self.id, at, why, who)
         )
 
     def resume(
@@ -216,13 +216,15 @@ class Run:
             self._check_step(from_step)
             rewind = self._engine.commands.rewind
             return self._engine.command(
-                self.id, lambda c, at: rewind(c, self.id, at, who, from_step, new_keys=new_keys)
+                self.id, "resume", lambda c, at: rewind(c, self.id, at, who, from_step, new_keys=new_keys)
             )
         if new_keys:
             raise RunError(
                 "new_keys=True makes new keys for the steps that run again: say from which, from_step=."
             )
-        return self._engine.command(self.id, lambda c, at: self._engine.commands.resume(c, self.id, at, who))
+        return self._engine.command(
+            self.id, "resume", lambda c, at: self._engine.commands.resume(c, self.id, at, who)
+        )
 
     def _check_step(self, name: str) -> None:
         """Raise if the run's class is loaded here and has no step of this name that could run."""
@@ -244,7 +246,7 @@ class Run:
         """
         why, who = storable_or_none(reason), storable_or_none(by)
         return self._engine.command(
-            self.id, lambda c, at: self._engine.commands.skip(c, self.id, at, why, who)
+            self.id, "skip", lambda c, at: self._engine.commands.skip(c, self.id, at, why, who)
         )
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> Answer:
@@ -259,7 +261,7 @@ class Run:
         """
         why, who = storable_or_none(reason), storable_or_none(by)
         return self._engine.command(
-            self.id, lambda c, at: self._engine.commands.cancel(c, self.id, at, why, who)
+            self.id, "cancel", lambda c, at: self._engine.commands.cancel(c, self.id, at, why, who)
         )
 
     def signal(
@@ -324,5 +326,5 @@ class Run:
             return now + at if isinstance(at, timedelta) else at or now
 
         return self._engine.command(
-            self.id, lambda c, now: self._engine.commands.reschedule(c, self.id, now, instant(now))
+            self.id, "reschedule", lambda c, now: self._engine.commands.reschedule(c, self.id, now, instant(now))
         )

@@ -233,10 +233,10 @@ class StoreJournal:
         self._written += 1
         # What was asked for may have been withdrawn meanwhile.
         lease.stop_requested = verdict.stop_request is not None
-        if self._engine.observers:
-            self._tell(entry)
         if settlement is not None:
             self._engine.leases.remove(lease)
+        if self._engine.observers:
+            self._tell(entry)
         return verdict
 
     def _tell(self, entry: JournalEntry) -> None:
