@@ -32,8 +32,8 @@ class Signal:
             error of the step, ``WaitTimedOut``, and the step's policies decide.
 
     Durability:
-        A run that waits is one row. The signal is marked as consumed in the transaction that records the
-        step's end, so that a step that is tried again reads the same signal.
+        A run that waits is one row. The signal is marked as read in the transaction that records the
+        end of the wait, so that a step that is tried again reads the same signal.
 
     Example:
         >>> from datetime import timedelta
