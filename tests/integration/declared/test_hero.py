@@ -238,7 +238,7 @@ def watched(shop: Shop, well: Stepwell) -> Iterator[Callable[[], bool]]:
     dialect = shop.engine.dialect.name
     queries = {
         "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-        "AND pid <> pg_backend_pid() AND xact_start IS NOT NULL",
+        "AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND backend_type = 'client backend'",
         "mysql": "SELECT count(*) FROM information_schema.innodb_trx t "
         "JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE p.db = database()",
     }

@@ -15,6 +15,10 @@ from stepwell import Retry, Skip, StepTimedOut, Stepwell, Worker, Workflow, resu
 from tests.integration.second_stage.warehouse import Item, Line, Warehouse
 from tests.support.driving import Driver
 
+# An exception that is raised in a thread may land in a callback of the test tools' own (of the garbage collector's);
+# there Python can only report it. The watchdog raises it again a second later.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 SHORT = timedelta(seconds=0.1)
 AT_ONCE = timedelta()
 

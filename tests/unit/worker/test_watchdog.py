@@ -16,6 +16,10 @@ from stepwell import StepTimedOut
 from stepwell.shield import shielded
 from stepwell.worker.watchdog import Watchdog
 
+# An exception that is raised in a thread may land in a callback of the test tools' own (of the garbage collector's);
+# there Python can only report it. The watchdog raises it again a second later.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 SHORT = timedelta(seconds=0.03)
 LONG = timedelta(seconds=60)
 
