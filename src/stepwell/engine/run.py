@@ -326,5 +326,7 @@ class Run:
             return now + at if isinstance(at, timedelta) else at or now
 
         return self._engine.command(
-            self.id, "reschedule", lambda c, now: self._engine.commands.reschedule(c, self.id, now, instant(now))
+            self.id,
+            "reschedule",
+            lambda c, now: self._engine.commands.reschedule(c, self.id, now, instant(now)),
         )
