@@ -10,6 +10,7 @@ __all__ = [
     "LIVE",
     "OPEN",
     "TERMINAL",
+    "UNFINISHED",
     "VERBS",
     "ExecutionState",
     "Kind",
@@ -67,6 +68,10 @@ class ExecutionState(StrEnum):
     FAILED = "failed"
     CANCELED = "canceled"
     SKIPPED = "skipped"
+
+
+UNFINISHED: Final = (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
+"""A row in one of these is finished by a later entry of its position; a finished one is never written again."""
 
 
 class Outcome(StrEnum):

@@ -21,7 +21,7 @@ from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.observer import Event, EventKind
 from stepwell.serialization import RecordRef
-from stepwell.states import ExecutionState, RunState
+from stepwell.states import UNFINISHED, ExecutionState, RunState
 from stepwell.store.claims import Renewal
 from stepwell.store.database import AnswerLost, WriteLockBusy
 from stepwell.store.journal import row_mark
@@ -343,7 +343,7 @@ class StoreJournal:
         if row.state is ExecutionState.IN_PROGRESS:
             # A checkpoint: the row may be there from the one before.
             return bool(found == (row.state, row.result))
-        return found is not None and found[0] not in (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
+        return found is not None and found[0] not in UNFINISHED
 
     def _look_at_requests(self) -> tuple[int, str | None]:
         row = self._insist(self._look)

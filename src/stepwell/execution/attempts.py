@@ -11,7 +11,7 @@ from typing import Final
 from stepwell.definition.plan import Plan, StepSpec
 from stepwell.entries import Execution
 from stepwell.execution.journal import Fact
-from stepwell.states import ExecutionState, Kind, Outcome
+from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome
 
 __all__ = [
     "SELF",
@@ -26,7 +26,6 @@ __all__ = [
 
 SELF: Final = "self.retry"
 """The label under which the retries are counted that a step asks for itself."""
-_OPEN: Final = (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
 _COUNTED: Final = frozenset(
     {Outcome.RETRIED, Outcome.FAILED, Outcome.PAUSED, Outcome.TIMED_OUT, Outcome.CANCELED}
 )
@@ -84,7 +83,7 @@ def latest_scheduled(facts: Iterable[Fact], step: str) -> Fact | None:
     """The row that announces this step's next attempt, if one was written."""
     found: Fact | None = None
     for fact in facts:
-        if fact.name == step and fact.kind == Kind.STEP and fact.state in _OPEN:
+        if fact.name == step and fact.kind == Kind.STEP and fact.state in UNFINISHED:
             found = fact
     return found
 
@@ -121,5 +120,5 @@ def closed_waits(
             details=fact.details,
         )
         for fact in facts
-        if fact.name == step and fact.kind != Kind.STEP and fact.state in _OPEN
+        if fact.name == step and fact.kind != Kind.STEP and fact.state in UNFINISHED
     )

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from stepwell.errors import InvalidTransition, RunNotFound
-from stepwell.states import ATTENTION, VERBS, ExecutionState, Kind, Outcome, Reason, RunState
+from stepwell.states import ATTENTION, UNFINISHED, VERBS, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.store.dialects import Dialect
 from stepwell.store.mailbox import details_with_unread
 from stepwell.store.rows import RUN, RunRow
@@ -300,7 +300,7 @@ def _journal_command(
     )
 
 
-_OPEN_STATES: Final = (ExecutionState.SCHEDULED.value, ExecutionState.IN_PROGRESS.value)
+_OPEN_STATES: Final = [state.value for state in UNFINISHED]
 _NOWHERE: Final = 2**31 - 1
 _OPEN: Final = (executions.c.run_id == bindparam("run"), executions.c.state.in_(_OPEN_STATES))
 # One in progress is left behind by a worker that gave the run back in the middle of a body.

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -257,7 +257,7 @@ class Database:
 
     def _commit_group(self, entries: Sequence[JournalEntry]) -> Sequence[Verdict | BaseException]:
         if self._gate is not None:
-            return self._commit_group_through_gate(entries)
+            return self._commit_group_through(self._gate, entries)
         hot: Connection | None = None
         try:
             hot = self._hot_connection()
@@ -277,10 +277,10 @@ class Database:
             return self.is_connection_error(error)
         return self.engine.dialect.is_disconnect(error, connection.connection.driver_connection, None)
 
-    def _commit_group_through_gate(
-        self, entries: Sequence[JournalEntry]
+    def _commit_group_through(
+        self, gate: WriteGate, entries: Sequence[JournalEntry]
     ) -> Sequence[Verdict | BaseException]:
-        with self._gate.held() if self._gate is not None else nullcontext():
+        with gate.held():
             hot = self._hot_connection()
             driver: Any = hot.connection.driver_connection
             try:

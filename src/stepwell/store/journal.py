@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import Connection, bindparam, case, exists, insert, literal, select, update
 
 from stepwell.entries import Execution
-from stepwell.states import Kind, RunState
+from stepwell.states import UNFINISHED, Kind, RunState
 from stepwell.store.rows import RowShape
 from stepwell.store.schema import executions, runs
 from stepwell.store.types import UID
@@ -78,7 +78,7 @@ _REFRESH: Final = (
     .where(
         executions.c.run_id == bindparam("run"),
         executions.c.position == bindparam("at"),
-        executions.c.state.in_(["scheduled", "in_progress"]),
+        executions.c.state.in_([state.value for state in UNFINISHED]),
         _IS_OURS,
     )
     .values(

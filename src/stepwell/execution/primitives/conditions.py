@@ -22,12 +22,11 @@ from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
-from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
+from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Conditions"]
 
-_OPEN: Final = (ExecutionState.SCHEDULED, ExecutionState.IN_PROGRESS)
-_COUNTING: Final = (*_OPEN, ExecutionState.COMPLETED)
+_COUNTING: Final = (*UNFINISHED, ExecutionState.COMPLETED)
 
 
 class Conditions:
@@ -81,9 +80,9 @@ class Conditions:
         known = self._known(spec, Kind.GATE)
         row = self._row(spec, Kind.GATE, None, known, None)
         if self._holds(spec, condition):
-            self._pass(spec, row, is_announced=known is not None and known.state in _OPEN)
+            self._pass(spec, row, is_announced=known is not None and known.state in UNFINISHED)
             return DUE
-        is_new = known is None or known.state not in _OPEN
+        is_new = known is None or known.state not in UNFINISHED
         return self._park(Settlement(RunState.AWAITING, reason=Reason.GATE), row, is_new=is_new)
 
     # -- polls --------------------------------------------------------------------------------------------------
@@ -125,7 +124,7 @@ class Conditions:
     def _row(
         self, spec: StepSpec, kind: Kind, key: str | None, known: Fact | None, until: datetime | None
     ) -> Execution:
-        is_open = known is not None and known.state in _OPEN
+        is_open = known is not None and known.state in UNFINISHED
         return Execution(
             position=known.position if known is not None and is_open else self._recorder.next_position,
             name=spec.name,

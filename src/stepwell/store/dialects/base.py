@@ -11,15 +11,27 @@ from sqlalchemy import URL, Connection, Engine, Select, Table
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.entries import JournalEntry, Verdict
+from stepwell.states import UNFINISHED
 from stepwell.store.schema import executions
 
-__all__ = ["CONSUME", "EXECUTION_COLUMNS", "UNFINISHED", "DatabaseOptions", "Dialect"]
+__all__ = [
+    "CONSUME",
+    "EXECUTION_COLUMNS",
+    "FINISHED_COLUMNS",
+    "UNFINISHED_LIST",
+    "DatabaseOptions",
+    "Dialect",
+]
 
 EXECUTION_COLUMNS: Final = tuple(column.name for column in executions.columns)
 CONSUME: Final = """
 UPDATE stepwell_signals SET consumed_at = ?, consumed_by = ? WHERE id = ? AND consumed_at IS NULL"""
-UNFINISHED: Final = "('scheduled', 'in_progress')"
-"""Rows that a later entry of the same position finishes; a finished row is never overwritten."""
+UNFINISHED_LIST: Final = "(" + ", ".join(f"'{state}'" for state in UNFINISHED) + ")"
+"""The states of rows that an entry may finish, as SQL has them."""
+FINISHED_COLUMNS: Final = tuple(
+    name for name in EXECUTION_COLUMNS if name not in ("run_id", "position", "name", "kind", "key")
+)
+"""What the entry that finishes a row writes anew; the others say which row it is."""
 
 
 class DatabaseOptions:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import UnsupportedDatabase
-from stepwell.store.dialects.base import DatabaseOptions, Dialect
+from stepwell.store.dialects.base import UNFINISHED_LIST, DatabaseOptions, Dialect
 from stepwell.store.dialects.rowwise import Rowwise
 from stepwell.store.schema import runs
 
@@ -170,5 +170,5 @@ def _finish_only_unfinished(names: list[str]) -> str:
     # Assignments run from left to right: `state` decides for the others and so changes last.
     ordered = [name for name in names if name != "`state`"] + ["`state`"]
     return "ON DUPLICATE KEY UPDATE " + ", ".join(
-        f"{name} = IF(state IN ('scheduled', 'in_progress'), VALUES({name}), {name})" for name in ordered
+        f"{name} = IF(state IN {UNFINISHED_LIST}, VALUES({name}), {name})" for name in ordered
     )

@@ -16,13 +16,12 @@ from stepwell.clock import to_micros
 from stepwell.entries import Execution, JournalEntry, Verdict
 from stepwell.errors import UnsupportedDatabase
 from stepwell.states import TERMINAL, RunState
-from stepwell.store.dialects.base import EXECUTION_COLUMNS, UNFINISHED, Dialect
+from stepwell.store.dialects.base import EXECUTION_COLUMNS, FINISHED_COLUMNS, UNFINISHED_LIST, Dialect
 
 __all__ = ["PostgreSQLDialect"]
 
-_KEPT: Final = ("run_id", "position", "name", "kind", "key")
 _COLUMNS: Final = ", ".join(EXECUTION_COLUMNS)
-_FINISH: Final = ", ".join(f"{name} = excluded.{name}" for name in EXECUTION_COLUMNS if name not in _KEPT)
+_FINISH: Final = ", ".join(f"{name} = excluded.{name}" for name in FINISHED_COLUMNS)
 
 # An UPDATE that gives an indexed column the value it has is still HOT, so that steps and settlements share one
 # statement. Each row is fenced by its own token; the answer names the accepted ones, the others wrote nothing.
@@ -68,7 +67,7 @@ WITH entry AS (
     SELECT {", ".join(f"_.{name}" for name in EXECUTION_COLUMNS)}
     FROM json_populate_recordset(CAST(NULL AS stepwell_step_executions), CAST(%s AS json)) AS _
     JOIN accepted ON accepted.id = _.run_id
-    ON CONFLICT (run_id, position) DO UPDATE SET {_FINISH} WHERE known.state IN {UNFINISHED}
+    ON CONFLICT (run_id, position) DO UPDATE SET {_FINISH} WHERE known.state IN {UNFINISHED_LIST}
 )
 SELECT id, wakeups, stop_request FROM accepted"""
 

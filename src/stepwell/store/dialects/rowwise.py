@@ -13,7 +13,7 @@ from uuid import UUID
 from stepwell.clock import to_micros
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.states import TERMINAL, RunState
-from stepwell.store.dialects.base import CONSUME, EXECUTION_COLUMNS
+from stepwell.store.dialects.base import CONSUME, EXECUTION_COLUMNS, FINISHED_COLUMNS
 
 __all__ = ["Rowwise", "as_stored"]
 
@@ -36,7 +36,6 @@ UPDATE stepwell_runs SET
     details = COALESCE(?, details), changed_at = ?, finished_at = ?,
     lease_expires_at = NULL, lease_token = NULL, lease_owner = NULL
 {_GUARD} AND (? IS NULL OR wakeups = ?)"""
-_KEPT: Final = ("run_id", "position", "name", "kind", "key")
 
 
 def as_stored(value: Any) -> Any:
@@ -66,7 +65,7 @@ class Rowwise:
     ) -> None:
         columns = ", ".join(quote(name) for name in EXECUTION_COLUMNS)
         marks = ", ".join([placeholder] * len(EXECUTION_COLUMNS))
-        changing = [quote(name) for name in EXECUTION_COLUMNS if name not in _KEPT]
+        changing = [quote(name) for name in FINISHED_COLUMNS]
         self.step = _STEP.replace("?", placeholder) + returning
         # The queue may change in this very statement, and databases differ in which value `queue` then has.
         self.settle = _SETTLE.replace("THEN queue END", "THEN COALESCE(?, queue) END").replace(

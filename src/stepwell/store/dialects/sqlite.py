@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import UnsupportedDatabase
-from stepwell.store.dialects.base import UNFINISHED, DatabaseOptions, Dialect
+from stepwell.store.dialects.base import UNFINISHED_LIST, DatabaseOptions, Dialect
 from stepwell.store.dialects.rowwise import Rowwise, as_stored
 
 __all__ = ["SQLiteDialect"]
@@ -39,7 +39,7 @@ class SQLiteDialect(Dialect):
             upsert=lambda names: (
                 "ON CONFLICT (run_id, position) DO UPDATE SET "
                 + ", ".join(f"{name} = excluded.{name}" for name in names)
-                + f" WHERE state IN {UNFINISHED}"
+                + f" WHERE state IN {UNFINISHED_LIST}"
             ),
             quote=lambda name: name,
             returning=" RETURNING wakeups, stop_request",
