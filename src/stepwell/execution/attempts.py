@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from stepwell.definition.plan import Plan, StepSpec
+from stepwell.definition.plan import Plan
 from stepwell.entries import Execution
+from stepwell.execution.history import History
 from stepwell.execution.journal import Fact
-from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome
+from stepwell.execution.site import Site
+from stepwell.states import ExecutionState, Kind, Outcome
 
 __all__ = [
     "SELF",
     "attempts_so_far",
+    "closed",
     "closed_waits",
     "key_renewals",
     "latest_scheduled",
@@ -36,27 +38,33 @@ def policy_details(label: str) -> str:
     return json.dumps({"policy": label})
 
 
-def attempts_so_far(facts: Iterable[Fact], step: str) -> int:
-    """How many bodies of this step have run and not succeeded; one lost with its worker is a recovery."""
-    return sum(fact.name == step and fact.kind == Kind.STEP and fact.outcome in _COUNTED for fact in facts)
+def attempts_so_far(history: History, site: Site) -> int:
+    """How many bodies have run here and not succeeded; one lost with its worker is a recovery."""
+    return sum(fact.outcome in _COUNTED for fact in site.facts(history))
 
 
-def retries_by_label(facts: Iterable[Fact], step: str) -> Counter[str]:
+def retries_by_label(history: History, site: Site) -> Counter[str]:
     """How often in a row this step was retried under each policy's label.
 
     The count begins anew with a success of the step and with a person's ``resume``.
     """
     counts: Counter[str] = Counter()
-    for fact in facts:
-        if fact.kind == Kind.COMMAND:
-            counts.clear()
-        elif fact.name != step or fact.kind != Kind.STEP:
+    command = history.commands[-1] if history.commands else None
+    for fact in site.facts(history):
+        if command is not None and _is_before(fact, command):
             continue
-        elif fact.outcome in (Outcome.RETRIED, Outcome.TIMED_OUT):
+        if fact.outcome in (Outcome.RETRIED, Outcome.TIMED_OUT):
             counts[_label(fact)] += 1
         elif fact.outcome in (Outcome.SUCCESS, Outcome.SKIPPED):
             counts.clear()
     return counts
+
+
+def _is_before(fact: Fact, command: Fact) -> bool:
+    """It was over when the command came; a row may have been announced before it and have ended after."""
+    if fact.finished_at is None or command.finished_at is None:
+        return fact.position < command.position
+    return (fact.finished_at, fact.position) < (command.finished_at, command.position)
 
 
 def _label(fact: Fact) -> str:
@@ -67,58 +75,62 @@ def _label(fact: Fact) -> str:
         return "*"
 
 
-def key_renewals(facts: Iterable[Fact], plan: Plan, spec: StepSpec) -> int:
+def key_renewals(history: History, plan: Plan, site: Site) -> int:
     """How often a person who rewound the run gave this step a new idempotency key."""
+    renewals = [fact for fact in history.commands if fact.details and '"new_keys": true' in fact.details]
+    if plan.is_procedural:
+        # Its rows were superseded if it was among the steps that run again: those that count came later.
+        first = min((fact.position for fact in site.facts(history)), default=history.last + 1)
+        return sum(fact.position < first for fact in renewals)
     order = [each.name for each in plan.steps]
-    renewals = 0
-    for fact in facts:
-        if fact.kind == Kind.COMMAND and fact.details and '"new_keys": true' in fact.details:
-            begin = json.loads(fact.details).get("from_step")
-            # A step that is gone by now: whatever runs after such a rewind came after it.
-            renewals += begin not in order or order.index(begin) <= order.index(spec.name)
-    return renewals
+    begins = [json.loads(fact.details or "{}").get("from_step") for fact in renewals]
+    # A step that is gone by now: whatever runs after such a rewind came after it.
+    return sum(begin not in order or order.index(begin) <= order.index(site.name) for begin in begins)
 
 
-def latest_scheduled(facts: Iterable[Fact], step: str) -> Fact | None:
+def latest_scheduled(history: History, site: Site) -> Fact | None:
     """The row that announces this step's next attempt, if one was written."""
     found: Fact | None = None
-    for fact in facts:
-        if fact.name == step and fact.kind == Kind.STEP and fact.state in UNFINISHED:
+    for fact in history.open.values():
+        if fact.name == site.name and fact.kind == site.kind and fact.key == site.key:
             found = fact
     return found
 
 
-def stopped_at(facts: Sequence[Fact], step: str) -> Fact | None:
+def stopped_at(history: History, site: Site) -> Fact | None:
     """The last execution of a resumable step, if there is a cursor in it from which the step goes on.
 
     Such a step is under way: what it waited for is behind it.
     """
-    for fact in reversed(facts):
-        if fact.name == step and fact.kind == Kind.STEP:
-            return fact if fact.cursor is not None else None
-    return None
+    facts = site.facts(history)
+    return facts[-1] if facts and facts[-1].cursor is not None else None
 
 
 def closed_waits(
-    facts: Iterable[Fact], step: str, state: ExecutionState, outcome: Outcome, at: datetime
+    history: History, step: str, state: ExecutionState, outcome: Outcome, at: datetime
 ) -> tuple[Execution, ...]:
-    """The rows that end what a step still waits for (a signal, a gate, a poll), when the step itself ends."""
+    """The rows that end what a declared step still waits for (a signal, a gate, a poll), when it ends itself."""
+    waits = [fact for fact in history.open.values() if fact.name == step and fact.kind != Kind.STEP]
     if state is ExecutionState.COMPLETED:
         # The step did without.
         state, outcome = ExecutionState.SKIPPED, Outcome.SKIPPED
-    return tuple(
-        Execution(
-            position=fact.position,
-            name=fact.name,
-            key=fact.key,
-            kind=Kind(fact.kind),
-            state=state,
-            outcome=outcome,
-            scheduled_for=fact.scheduled_for,
-            started_at=fact.started_at,
-            finished_at=at,
-            details=fact.details,
-        )
-        for fact in facts
-        if fact.name == step and fact.kind != Kind.STEP and fact.state in UNFINISHED
+    return tuple(closed(fact, state, outcome, at) for fact in waits)
+
+
+def closed(fact: Fact, state: ExecutionState, outcome: Outcome, at: datetime) -> Execution:
+    """The row that ends an unfinished one for a reason from outside."""
+    return Execution(
+        position=fact.position,
+        name=fact.name,
+        key=fact.key,
+        kind=Kind(fact.kind),
+        state=state,
+        outcome=outcome,
+        attempt=fact.attempt,
+        cursor=fact.cursor,
+        continues_from=fact.continues_from,
+        scheduled_for=fact.scheduled_for,
+        started_at=fact.started_at,
+        finished_at=at,
+        details=fact.details,
     )

@@ -12,7 +12,8 @@ from uuid import UUID
 
 from stepwell.entries import Execution, Settlement
 from stepwell.execution.context import Context
-from stepwell.execution.journal import Fact, Journal, RunFacts, Scope
+from stepwell.execution.history import History
+from stepwell.execution.journal import Journal, RunFacts, Scope
 from stepwell.execution.outcome import Activated
 from stepwell.execution.suspension import LeaseLost
 from stepwell.serialization import Codec
@@ -27,7 +28,7 @@ class Recorder:
     """Writes a run's journal, entry by entry.
 
     Attributes:
-        facts: The rows that count, those written by this activation included.
+        history: The rows that count, those written by this activation included.
         current_step: The step that the run is at; None past the last one.
         wakeups: The run's counter as last seen: what came after is not known yet.
         stop_request: What somebody asks of the run, as last seen.
@@ -59,13 +60,12 @@ class Recorder:
         self.wake_by: datetime | None = None
         self.settled: Settlement | None = None
         self.checkpoints = 0
-        self.facts: list[Fact] = list(journal.history())
-        self._position = max((fact.position for fact in self.facts), default=0)
+        self.history = History(journal.history())
 
     @property
     def next_position(self) -> int:
         """The position of the next new row."""
-        return self._position + 1
+        return self.history.last + 1
 
     def now(self) -> datetime:
         return self.journal.now()
@@ -200,11 +200,7 @@ class Recorder:
 
     def _remember(self, rows: Sequence[Execution], next_step: str | None) -> None:
         for row in rows:
-            # A row at a known position finishes the one that announced it.
-            if row.position <= self._position:
-                self.facts = [fact for fact in self.facts if fact.position != row.position]
-            self._position = max(self._position, row.position)
-            self.facts.append(row)
+            self.history.remember(row)
         self.current_step = next_step
 
 

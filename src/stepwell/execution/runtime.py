@@ -20,6 +20,7 @@ from stepwell.execution.context import Context
 from stepwell.execution.cursor import Cursor
 from stepwell.execution.journal import Scope
 from stepwell.execution.recorder import Recorder
+from stepwell.execution.site import Site
 from stepwell.execution.suspension import (
     CancelRequested,
     ContinueRequested,
@@ -53,7 +54,7 @@ class ActivationRuntime:
         self._run = recorder.run
         self._args = Arguments(recorder.run.args, self.load)
         self._scope: Scope | None = None
-        self._spec: StepSpec | None = None
+        self._site: Site | None = None
         self.asked: Suspension | None = None
         self._cursor: Cursor | None = None
         self.told: str | None = None
@@ -61,7 +62,7 @@ class ActivationRuntime:
         self.failure: BaseException | None = None
 
     @contextmanager
-    def attempting(self, spec: StepSpec | None, scope: Scope) -> Iterator[Any]:
+    def attempting(self, site: Site | None, scope: Scope) -> Iterator[Any]:
         """For one attempt: answer a fresh instance of the workflow that is connected to this activation.
 
         Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by
@@ -70,13 +71,13 @@ class ActivationRuntime:
         cls: Any = self._run.workflow
         workflow = object.__new__(cls)
         workflow._runtime, workflow._args = self, self._args
-        self._scope, self._spec, self.asked, self.told = scope, spec, None, None
+        self._scope, self._site, self.asked, self.told = scope, site, None, None
         token = current.set(self)
         try:
             yield workflow
         finally:
             current.reset(token)
-            self._scope = self._spec = self._cursor = None
+            self._scope = self._site = self._cursor = None
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -157,7 +158,9 @@ class ActivationRuntime:
     @property
     def idempotency_key(self) -> str:
         key = f"{self._run.id}:{self._step_name()}"
-        renewals = 0 if self._spec is None else key_renewals(self._recorder.facts, self._run.plan, self._spec)
+        renewals = (
+            0 if self._site is None else key_renewals(self._recorder.history, self._run.plan, self._site)
+        )
         return f"{key}:{renewals + 1}" if renewals else key
 
     @property
@@ -211,7 +214,7 @@ class ActivationRuntime:
         self._recorder.journal.show_progress(done, total)
 
     def _step_name(self) -> str | None:
-        return None if self._spec is None else self._spec.name
+        return None if self._site is None else self._site.label
 
     def _in_step(self, what: str) -> Scope:
         if self._scope is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,8 +11,10 @@ from stepwell.entries import Execution
 from stepwell.execution.attempts import closed_waits
 from stepwell.execution.cursor import Cursor
 from stepwell.execution.errors import describe
-from stepwell.execution.journal import Fact, Scope
-from stepwell.states import ExecutionState, Kind, Outcome
+from stepwell.execution.history import History
+from stepwell.execution.journal import Scope
+from stepwell.execution.site import Site
+from stepwell.states import ExecutionState, Outcome
 
 __all__ = ["Attempt"]
 
@@ -23,8 +24,7 @@ class Attempt:
     """An attempt under way; not frozen, since a resumable step's cursor moves.
 
     Attributes:
-        spec: The step.
-        next_step: Where the run stands once the step is over.
+        site: The step, and which of its calls.
         scope: What the body writes through.
         position: The position of its row.
         number: Which attempt it is, from 1.
@@ -38,11 +38,11 @@ class Attempt:
         outcome: How it ended, once it has.
         has_progressed: A checkpoint of it is durable.
         has_begun: Its hooks, and then its body, were called.
+        details: What its next attempt is to know, of a wait that is called from ``run()``.
         is_told: Its end was told to the class's hook, as part of it.
     """
 
-    spec: StepSpec
-    next_step: str | None
+    site: Site
     scope: Scope
     position: int
     number: int
@@ -57,14 +57,30 @@ class Attempt:
     outcome: Outcome | None = None
     has_progressed: bool = False
     has_begun: bool = False
+    details: str | None = None
     is_told: bool = False
 
-    def ending(self, row: Execution, facts: Iterable[Fact]) -> tuple[Execution, ...]:
+    @property
+    def spec(self) -> StepSpec:
+        """The step."""
+        return self.site.spec
+
+    @property
+    def next_step(self) -> str | None:
+        """Where the run stands once the step is over."""
+        return self.site.following
+
+    def ending(self, row: Execution, history: History) -> tuple[Execution, ...]:
         """The rows with which the whole step ends: what it still waits for ends with it."""
         closing = self.closing
-        if facts and row.outcome is not None and row.finished_at is not None:
+        if (
+            history.open
+            and not self.site.is_called
+            and row.outcome is not None
+            and row.finished_at is not None
+        ):
             known = {each.position for each in closing}
-            waits = closed_waits(facts, self.spec.name, row.state, row.outcome, row.finished_at)
+            waits = closed_waits(history, self.site.name, row.state, row.outcome, row.finished_at)
             closing += tuple(each for each in waits if each.position not in known)
         return (row, *closing)
 
@@ -79,11 +95,9 @@ class Attempt:
         """The journal row with which it ends."""
         self.outcome = outcome
         more.setdefault("cursor", self.cursor)
-        return Execution(
-            position=self.position,
-            name=self.spec.name,
-            kind=Kind.STEP,
-            state=state,
+        return self.site.row(
+            self.position,
+            state,
             outcome=outcome,
             attempt=self.number,
             scheduled_for=self.scheduled_for,

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from stepwell.clock import from_micros, to_micros
-from stepwell.definition.plan import StepSpec
 from stepwell.definition.waits import Poll, Signal
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import Undecodable, Unstorable, WaitTimedOut
@@ -22,6 +21,7 @@ from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.site import Site
 from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Conditions"]
@@ -36,65 +36,66 @@ class Conditions:
         self._recorder = recorder
         self._runtime = runtime
 
-    def wait_for(self, spec: StepSpec) -> Waited:
+    def wait_for(self, site: Site) -> Waited:
         """Park the run unless what the step waits for has happened.
 
         Raises:
             WaitFailed: It ran out, or the author's condition raised: an error of the step, before its body.
         """
+        spec = site.spec
         if spec.awaits is not None:
-            return self._signal(spec, spec.awaits)
-        if (spec.gate is None and spec.poll is None) or stopped_at(self._recorder.facts, spec.name):
+            return self._signal(site, spec.awaits)
+        if (spec.gate is None and spec.poll is None) or stopped_at(self._recorder.history, site):
             # A step that is under way has its wait behind it.
             return DUE
         if spec.gate is not None:
-            return self._gate(spec, spec.gate)
-        return DUE if spec.poll is None else self._poll(spec, spec.poll)
+            return self._gate(site, spec.gate)
+        return DUE if spec.poll is None else self._poll(site, spec.poll)
 
     # -- signals ------------------------------------------------------------------------------------------------
 
-    def _signal(self, spec: StepSpec, wanted: Signal) -> Waited:
+    def _signal(self, site: Site, wanted: Signal) -> Waited:
         recorder = self._recorder
-        known = self._known(spec, Kind.SIGNAL)
+        known = self._known(site, Kind.SIGNAL)
         if known is not None and known.state == ExecutionState.COMPLETED:
             return self._answered(known.result)
         now = recorder.now()
         deadline = known.scheduled_for if known else _after(now, wanted.timeout)
-        row = self._row(spec, Kind.SIGNAL, wanted.name, known, deadline)
+        row = self._row(site, Kind.SIGNAL, known, deadline)
         letter = recorder.journal.unread_signal(wanted.name)
         # Both there at the moment of looking: the signal wins.
         if letter is not None:
             arrived = _ended(row, now, Outcome.SUCCESS, letter.payload or "null")
-            recorder.record(arrived, next_step=spec.name, consumes=letter.id)
+            recorder.record(arrived, next_step=site.name, consumes=letter.id)
             return self._answered(arrived.result)
         if deadline is not None and now >= deadline:
             what = f"signal {wanted.name!r} did not come within {wanted.timeout}"
-            return self._ran_out(spec, row, now, wanted, what)
+            return self._ran_out(site, row, now, wanted, what)
         return self._park(
             Settlement(RunState.AWAITING, reason=Reason.SIGNAL, wake_at=deadline), row, is_new=known is None
         )
 
     # -- gates --------------------------------------------------------------------------------------------------
 
-    def _gate(self, spec: StepSpec, condition: Callable[[Any], object]) -> Waited:
-        known = self._known(spec, Kind.GATE)
-        row = self._row(spec, Kind.GATE, None, known, None)
-        if self._holds(spec, condition):
-            self._pass(spec, row, is_announced=known is not None and known.state in UNFINISHED)
+    def _gate(self, site: Site, condition: Callable[[Any], object]) -> Waited:
+        known = self._known(site, Kind.GATE)
+        row = self._row(site, Kind.GATE, known, None)
+        if self._holds(site, condition):
+            self._pass(site, row, is_announced=known is not None and known.state in UNFINISHED)
             return DUE
         is_new = known is None or known.state not in UNFINISHED
         return self._park(Settlement(RunState.AWAITING, reason=Reason.GATE), row, is_new=is_new)
 
     # -- polls --------------------------------------------------------------------------------------------------
 
-    def _poll(self, spec: StepSpec, poll: Poll) -> Waited:
+    def _poll(self, site: Site, poll: Poll) -> Waited:
         recorder = self._recorder
-        known = self._known(spec, Kind.POLL)
+        known = self._known(site, Kind.POLL)
         if known is not None and known.state == ExecutionState.COMPLETED:
             return DUE
         began = recorder.now()
         deadline = _stored_deadline(known) if known else _after(began, poll.timeout)
-        row = self._row(spec, Kind.POLL, None, known, None)
+        row = self._row(site, Kind.POLL, known, None)
         if known is not None and known.scheduled_for is not None and began < known.scheduled_for:
             # Woken ahead of its time (a pause and a resume): what remains of the interval is kept.
             return self._park(
@@ -102,33 +103,35 @@ class Conditions:
                 row,
                 is_new=False,
             )
-        if self._holds(spec, poll.is_met):
-            self._pass(spec, row, is_announced=known is not None)
+        details = None if deadline is None else json.dumps({"deadline": to_micros(deadline)})
+        try:
+            is_met = self._holds(site, poll.is_met)
+        except WaitFailed as failure:
+            failure.details = details
+            raise
+        if is_met:
+            self._pass(site, row, is_announced=known is not None)
             return DUE
         now = recorder.now()
         if deadline is not None and now >= deadline:
-            return self._ran_out(spec, row, now, poll, f"its condition did not hold within {poll.timeout}")
+            return self._ran_out(site, row, now, poll, f"its condition did not hold within {poll.timeout}")
         again = now + poll.every if deadline is None else min(now + poll.every, deadline)
-        details = None if deadline is None else json.dumps({"deadline": to_micros(deadline)})
         row = replace(row, scheduled_for=again, details=details)
         return self._park(Settlement(RunState.WAITING, reason=Reason.POLL, wake_at=again), row, is_new=True)
 
     # -- common -------------------------------------------------------------------------------------------------
 
-    def _known(self, spec: StepSpec, kind: Kind) -> Fact | None:
+    def _known(self, site: Site, kind: Kind) -> Fact | None:
         """The row of this wait, unless it ran out: after an error that was retried the wait begins anew."""
-        waits = [fact for fact in self._recorder.facts if fact.name == spec.name and fact.kind == kind]
-        latest = max(waits, key=lambda fact: fact.position, default=None)
-        return latest if latest is not None and latest.state in _COUNTING else None
+        facts = self._recorder.history.of(kind, site.name, _key_of(site, kind))
+        return facts[-1] if facts and facts[-1].state in _COUNTING else None
 
-    def _row(
-        self, spec: StepSpec, kind: Kind, key: str | None, known: Fact | None, until: datetime | None
-    ) -> Execution:
+    def _row(self, site: Site, kind: Kind, known: Fact | None, until: datetime | None) -> Execution:
         is_open = known is not None and known.state in UNFINISHED
         return Execution(
             position=known.position if known is not None and is_open else self._recorder.next_position,
-            name=spec.name,
-            key=key,
+            name=site.name,
+            key=_key_of(site, kind),
             kind=kind,
             state=ExecutionState.SCHEDULED,
             scheduled_for=until,
@@ -141,27 +144,29 @@ class Conditions:
         ended = recorder.park(settlement, row) if is_new else recorder.park(settlement)
         return Waited(is_due=False, ended=ended)
 
-    def _pass(self, spec: StepSpec, row: Execution, *, is_announced: bool) -> None:
-        """What was waited for holds; only a wait that was written down is written down as over."""
-        if is_announced:
+    def _pass(self, site: Site, row: Execution, *, is_announced: bool) -> None:
+        """What was waited for holds.
+
+        A declared step's wait that was never written down is not written down as over either; ``run()`` must
+        find it again.
+        """
+        if is_announced or site.is_called:
             self._recorder.record(
-                _ended(row, self._recorder.now(), Outcome.SUCCESS, "null"), next_step=spec.name
+                _ended(row, self._recorder.now(), Outcome.SUCCESS, "null"), next_step=site.name
             )
 
-    def _ran_out(
-        self, spec: StepSpec, row: Execution, now: datetime, wait: Signal | Poll, what: str
-    ) -> Waited:
+    def _ran_out(self, site: Site, row: Execution, now: datetime, wait: Signal | Poll, what: str) -> Waited:
         if wait.has_default:
             try:
-                text = self._recorder.codec.dumps(wait.default, what=f"default of step {spec.name!r}")
+                text = self._recorder.codec.dumps(wait.default, what=f"default of step {site.name!r}")
             except Unstorable as error:
                 raise WaitFailed(error) from error
-            self._recorder.record(_ended(row, now, Outcome.TIMED_OUT, text), next_step=spec.name)
+            self._recorder.record(_ended(row, now, Outcome.TIMED_OUT, text), next_step=site.name)
             return self._answered(text)
         failed = replace(
             row, state=ExecutionState.FAILED, outcome=Outcome.TIMED_OUT, finished_at=now, error_message=what
         )
-        raise WaitFailed(WaitTimedOut(f"step {spec.name!r}: {what}."), failed)
+        raise WaitFailed(WaitTimedOut(f"step {site.name!r}: {what}."), failed)
 
     def _answered(self, text: str | None) -> Waited:
         try:
@@ -170,8 +175,14 @@ class Conditions:
             raise WaitFailed(error) from error
         return Waited(is_due=True, payload=value)
 
-    def _holds(self, spec: StepSpec, condition: Callable[[Any], object]) -> bool:
-        return bool(ask(self._runtime, spec, self._recorder.journal.open_scope(), condition))
+    def _holds(self, site: Site, condition: Callable[[Any], object]) -> bool:
+        return bool(ask(self._runtime, site, self._recorder.journal.open_scope(), condition))
+
+
+def _key_of(site: Site, kind: Kind) -> str | None:
+    """A declared step's signal has its name here; what is called from ``run()`` has the call's own key."""
+    awaits = site.spec.awaits
+    return awaits.name if kind is Kind.SIGNAL and awaits is not None and not site.is_called else site.key
 
 
 def _ended(row: Execution, at: datetime, outcome: Outcome, result: str) -> Execution:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
 from stepwell.errors import DeadlineExceeded
+from stepwell.execution.history import History
 from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import WaitFailed
 from stepwell.execution.recorder import Recorder
@@ -31,7 +32,7 @@ class Deadline:
         self._includes_waits: bool = recorder.run.workflow.deadline_includes_waits
         if self._limit is None:
             return
-        self._began_at = _resumed_at(recorder.facts) or recorder.run.begins_at
+        self._began_at = _resumed_at(recorder.history) or recorder.run.begins_at
         if self._includes_waits:
             recorder.wake_by = self._began_at + self._limit
 
@@ -46,7 +47,7 @@ class Deadline:
         now = self._recorder.now()
         taken = now - self._began_at
         if not self._includes_waits:
-            taken -= _total(_waits(self._recorder.facts, self._began_at, now))
+            taken -= _total(_waits(self._recorder.history, self._began_at, now))
         if taken >= self._limit:
             what = "" if self._includes_waits else ", its waits not counted"
             raise WaitFailed(
@@ -56,22 +57,22 @@ class Deadline:
             )
 
 
-def _resumed_at(facts: Sequence[Fact]) -> datetime | None:
+def _resumed_at(history: History) -> datetime | None:
     """When a person last had the run go on after a failure: it has its whole time again."""
-    for fact in reversed(facts):
-        if fact.kind == Kind.COMMAND and json.loads(fact.details or "{}").get("from") == RunState.FAILED:
+    for fact in reversed(history.commands):
+        if json.loads(fact.details or "{}").get("from") == RunState.FAILED:
             return fact.finished_at
     return None
 
 
-def _waits(facts: Sequence[Fact], began_at: datetime, now: datetime) -> Iterator[tuple[datetime, datetime]]:
+def _waits(history: History, began_at: datetime, now: datetime) -> Iterator[tuple[datetime, datetime]]:
     """From when to when the run stood still on purpose: its steps' waits, and what people made it wait.
 
     The delay before a retry is none of these: it is trouble, and takes its time.
     """
     end = began_at
     latest: dict[str, Fact] = {}
-    for fact in sorted(facts, key=lambda fact: fact.position):
+    for fact in history:
         if fact.kind in _WAITS and fact.started_at is not None:
             yield max(fact.started_at, began_at), fact.finished_at or now
         elif fact.kind == Kind.COMMAND and fact.finished_at is not None:

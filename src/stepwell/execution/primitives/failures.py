@@ -28,7 +28,7 @@ from stepwell.execution.suspension import (
     find_suspension,
 )
 from stepwell.policies import Decision, Policy, Verb, decide
-from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
+from stepwell.states import ExecutionState, Outcome, Reason, RunState
 
 __all__ = ["Failures"]
 
@@ -99,7 +99,7 @@ class Failures:
             passed.append(decision.policy)
 
     def _decide(self, attempt: Attempt, error: BaseException, passed: list[Policy]) -> Decision:
-        counts = retries_by_label(self._recorder.facts, attempt.spec.name)
+        counts = retries_by_label(self._recorder.history, attempt.site)
         # A step that asks to be run again has a limit of its own and uses up no policy's attempts.
         counts.pop(SELF, None)
         return decide(
@@ -148,7 +148,7 @@ class Failures:
         except Unstorable as error:
             return self.fail(attempt, error)
         row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, recorder.now(), result="null")
-        rows = attempt.ending(row, recorder.facts)
+        rows = attempt.ending(row, recorder.history)
         return recorder.end(Settlement(RunState.COMPLETED, result=text), *rows, scope=attempt.scope)
 
     def retry_itself(
@@ -158,7 +158,7 @@ class Failures:
         self.undo(attempt)
         if rewind:
             attempt.cursor = None
-        asked = retries_by_label(self._recorder.facts, attempt.spec.name)[SELF] + 1
+        asked = retries_by_label(self._recorder.history, attempt.site)[SELF] + 1
         if asked >= _MOST_SELF_RETRIES:
             often = RunError(f"step {attempt.spec.name!r} asked to be retried {asked} times in a row")
             often.__cause__ = error
@@ -181,7 +181,7 @@ class Failures:
                 row = attempt.failure_row(
                     error, ExecutionState.SKIPPED, Outcome.SKIPPED, self._recorder.now()
                 )
-                rows = attempt.ending(row, self._recorder.facts)
+                rows = attempt.ending(row, self._recorder.history)
                 self._recorder.record(*rows, next_step=attempt.next_step)
                 return None
             case Verb.PAUSE:
@@ -190,7 +190,7 @@ class Failures:
                 row = attempt.failure_row(
                     error, ExecutionState.CANCELED, Outcome.CANCELED, self._recorder.now()
                 )
-                rows = attempt.ending(row, self._recorder.facts)
+                rows = attempt.ending(row, self._recorder.history)
                 return self._recorder.end(_settled(RunState.CANCELED, decision.reason, row), *rows)
             case _:
                 return self.fail(attempt, error, decision.reason)
@@ -204,11 +204,9 @@ class Failures:
             recorder.record(row, *attempt.closing, next_step=attempt.spec.name)
             return None
         due = recorder.now() + decision.wait
-        again = Execution(
-            position=max(recorder.next_position, *(each.position + 1 for each in (row, *attempt.closing))),
-            name=attempt.spec.name,
-            kind=Kind.STEP,
-            state=ExecutionState.SCHEDULED,
+        again = attempt.site.row(
+            max(recorder.next_position, *(each.position + 1 for each in (row, *attempt.closing))),
+            ExecutionState.SCHEDULED,
             attempt=attempt.number + 1,
             scheduled_for=due,
             cursor=attempt.cursor,

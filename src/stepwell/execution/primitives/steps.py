@@ -24,6 +24,7 @@ from stepwell.execution.primitives.notices import Notices
 from stepwell.execution.primitives.waiting import WaitFailed, refuse_changes
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.site import Site
 from stepwell.execution.suspension import (
     CancelRequested,
     ContinueRequested,
@@ -36,7 +37,7 @@ from stepwell.execution.suspension import (
     Suspension,
     find_suspension,
 )
-from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
+from stepwell.states import ExecutionState, Outcome, Reason, RunState
 
 __all__ = ["StepRunner"]
 
@@ -61,7 +62,7 @@ class StepRunner:
         self._bodies = Bodies(recorder, runtime)
         self._notices = Notices(recorder, runtime)
 
-    def run(self, spec: StepSpec, next_step: str | None, payload: Any = None) -> Activated | None:
+    def run(self, site: Site, payload: Any = None) -> Activated | None:
         """Run one attempt of a step that is due, with the payload of the signal that it awaited.
 
         Returns:
@@ -74,7 +75,7 @@ class StepRunner:
         conflicts = 0
         while True:
             scope = self._journal.open_scope()
-            attempt = self._begin(spec, next_step, scope)
+            attempt = self._begin(site, scope)
             attempt.payload = payload
             try:
                 return self._attempt(attempt)
@@ -87,31 +88,36 @@ class StepRunner:
             finally:
                 scope.close()
 
-    def failed_before(self, spec: StepSpec, next_step: str | None, failure: WaitFailed) -> Activated | None:
+    def failed_before(self, site: Site, failure: WaitFailed) -> Activated | None:
         """A wait ran out, or the author's code raised before the body: the policies decide, or the verb it said."""
         scope = self._journal.open_scope()
         try:
-            attempt = self._begin(spec, next_step, scope)
-            if failure.row is not None:
+            attempt = self._begin(site, scope)
+            attempt.details = failure.details
+            if failure.row is not None and site.is_called:
+                # In run() the wait is what fails.
+                attempt.position = failure.row.position
+            elif failure.row is not None:
                 attempt.closing = (failure.row,)
                 if attempt.position == failure.row.position:
                     # Both are new.
                     attempt.position += 1
-            with self._runtime.attempting(spec, scope) as workflow:
+            with self._runtime.attempting(site, scope) as workflow:
                 return self._broken_off(attempt, workflow, failure.error)
         finally:
             scope.close()
 
-    def _begin(self, spec: StepSpec, next_step: str | None, scope: Scope) -> Attempt:
+    def _begin(self, site: Site, scope: Scope) -> Attempt:
         recorder = self._recorder
-        announced = latest_scheduled(recorder.facts, spec.name) if recorder.facts else None
-        last = stopped_at(recorder.facts, spec.name) if spec.is_resumable else None
+        history = recorder.history
+        facts = site.facts(history)
+        announced = latest_scheduled(history, site) if facts else None
+        last = stopped_at(history, site) if facts and site.spec.is_resumable else None
         return Attempt(
-            spec,
-            next_step,
+            site,
             scope,
             position=announced.position if announced else recorder.next_position,
-            number=1 + attempts_so_far(recorder.facts, spec.name) if recorder.facts else 1,
+            number=1 + attempts_so_far(history, site) if facts else 1,
             scheduled_for=announced.scheduled_for if announced else None,
             started_at=recorder.now(),
             cursor=last.cursor if last else None,
@@ -119,7 +125,7 @@ class StepRunner:
         )
 
     def _attempt(self, attempt: Attempt) -> Activated | None:
-        with self._runtime.attempting(attempt.spec, attempt.scope) as workflow:
+        with self._runtime.attempting(attempt.site, attempt.scope) as workflow:
             try:
                 ended = self._run_through(attempt, workflow)
             except WritesRefused as refused:
@@ -170,7 +176,7 @@ class StepRunner:
             return None
         with attempt.scope.looking():
             verdict = self._verdict(workflow, attempt.spec)
-            refuse_changes(attempt.scope, self._recorder.context, attempt.spec)
+            refuse_changes(attempt.scope, self._recorder.context, attempt.site)
         return self._runtime.asked or verdict
 
     def _verdict(self, workflow: Any, spec: StepSpec) -> Suspension | None:
@@ -221,7 +227,7 @@ class StepRunner:
     # -- how it ended ---------------------------------------------------------------------------------
 
     def _advance(self, attempt: Attempt, row: Execution) -> None:
-        rows = attempt.ending(row, self._recorder.facts)
+        rows = attempt.ending(row, self._recorder.history)
         self._recorder.record(*rows, next_step=attempt.next_step, scope=attempt.scope)
         self._recorder.steps_done += 1
 
@@ -260,7 +266,7 @@ class StepRunner:
                 return None
             case CancelRequested(reason=reason):
                 row = attempt.row(ExecutionState.CANCELED, Outcome.CANCELED, now)
-                rows = attempt.ending(row, recorder.facts)
+                rows = attempt.ending(row, recorder.history)
                 return recorder.end(Settlement(RunState.CANCELED, reason=reason), *rows, scope=attempt.scope)
             case FinishRequested(result=result):
                 return self._failures.finish(attempt, result)
@@ -270,7 +276,7 @@ class StepRunner:
             case PauseRequested(reason=reason):
                 row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, now, result="null")
                 settlement = Settlement(RunState.PAUSED, reason=reason)
-                rows = attempt.ending(row, recorder.facts)
+                rows = attempt.ending(row, recorder.history)
                 return recorder.stop(settlement, *rows, next_step=attempt.next_step, scope=attempt.scope)
         raise RunError(f"{type(request).__name__} has no meaning in step {attempt.spec.name!r}")
 
@@ -279,11 +285,9 @@ class StepRunner:
         recorder = self._recorder
         now = recorder.now()
         row = attempt.row(ExecutionState.COMPLETED, Outcome.CONTINUED, now)
-        successor = Execution(
-            position=max(recorder.next_position, attempt.position + 1),
-            name=attempt.spec.name,
-            kind=Kind.STEP,
-            state=ExecutionState.SCHEDULED,
+        successor = attempt.site.row(
+            max(recorder.next_position, attempt.position + 1),
+            ExecutionState.SCHEDULED,
             attempt=attempt.number,
             scheduled_for=now + wait if wait else None,
             cursor=attempt.cursor,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from stepwell.clock import require_aware
-from stepwell.definition.plan import StepSpec
-from stepwell.entries import Execution, Settlement
+from stepwell.entries import Settlement
 from stepwell.execution.attempts import latest_scheduled, stopped_at
 from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.site import Site
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Timer"]
@@ -27,25 +28,23 @@ class Timer:
         self._recorder = recorder
         self._runtime = runtime
 
-    def wait_for(self, spec: StepSpec) -> Waited:
+    def wait_for(self, site: Site) -> Waited:
         """Park the run unless the step is due.
 
         The instant of ``wait=`` is anchored at the end of the previous step and fixed when first computed; a
         delay before a retry is fixed too. ``wait_until=`` is computed anew each time, so a moved appointment
         moves it.
         """
-        recorder = self._recorder
-        announced = latest_scheduled(recorder.facts, spec.name) if recorder.facts else None
+        recorder, spec = self._recorder, site.spec
+        announced = latest_scheduled(recorder.history, site) if recorder.history.open else None
         if announced is None and spec.wait is None and spec.wait_until is None:
             return DUE
-        due_at = self._due_at(spec, announced)
+        due_at = self._due_at(site, announced)
         if due_at is None or due_at <= recorder.now():
             return DUE
-        row = Execution(
-            position=announced.position if announced else recorder.next_position,
-            name=spec.name,
-            kind=Kind.STEP,
-            state=ExecutionState.SCHEDULED,
+        row = site.row(
+            announced.position if announced else recorder.next_position,
+            ExecutionState.SCHEDULED,
             attempt=announced.attempt if announced else 1,
             scheduled_for=due_at,
             cursor=announced.cursor if announced else None,
@@ -57,38 +56,67 @@ class Timer:
         ended = recorder.park(settlement) if known else recorder.park(settlement, row)
         return Waited(is_due=False, ended=ended)
 
-    def _due_at(self, spec: StepSpec, announced: Fact | None) -> datetime | None:
-        if stopped_at(self._recorder.facts, spec.name) is not None:
+    def pass_by(self, site: Site) -> Waited:
+        """A sleep in ``run()``: park the run until its instant, then note that it is over.
+
+        The instant of ``wait=`` and of a given ``wait_until=`` is fixed when first reached; one that is computed moves
+        with what it is computed from.
+        """
+        recorder, wait_until = self._recorder, site.spec.wait_until
+        known = latest_scheduled(recorder.history, site)
+        now = recorder.now()
+        if callable(wait_until):
+            until = self._computed(site, wait_until)
+        elif known is not None and known.scheduled_for is not None:
+            until = known.scheduled_for
+        else:
+            until = wait_until or now + (site.spec.wait or timedelta())
+        row = site.row(
+            known.position if known else recorder.next_position,
+            ExecutionState.SCHEDULED,
+            scheduled_for=until,
+            started_at=known.started_at if known else now,
+        )
+        if until <= now:
+            over = replace(
+                row, state=ExecutionState.COMPLETED, outcome=Outcome.SUCCESS, finished_at=now, result="null"
+            )
+            recorder.record(over, next_step=site.following)
+            return DUE
+        settlement = Settlement(RunState.WAITING, reason=Reason.TIMER, wake_at=until)
+        is_known = known is not None and known.scheduled_for == until
+        return Waited(is_due=False, ended=recorder.park(settlement, *(() if is_known else (row,))))
+
+    def _due_at(self, site: Site, announced: Fact | None) -> datetime | None:
+        spec = site.spec
+        if stopped_at(self._recorder.history, site) is not None:
             return announced.scheduled_for if announced else None
         if spec.wait_until is not None:
-            computed = self._computed(spec, spec.wait_until)
+            computed = self._computed(site, spec.wait_until)
             if announced is None or announced.attempt == 1 or announced.scheduled_for is None:
                 return computed
             # The delay before a retry holds too.
             return max(computed, announced.scheduled_for)
         if announced is not None:
             return announced.scheduled_for
-        if spec.wait is None or self._has_been_attempted(spec):
+        # The step's own wait was over before its first attempt; what follows has delays of its own.
+        if spec.wait is None or site.facts(self._recorder.history):
             return None
         return self._anchor() + spec.wait
 
-    def _has_been_attempted(self, spec: StepSpec) -> bool:
-        """The step's own wait was over before its first attempt; what follows has delays of its own."""
-        return any(fact.name == spec.name and fact.kind == Kind.STEP for fact in self._recorder.facts)
-
     def _anchor(self) -> datetime:
         """When the previous step ended; for a first step, when the run became due."""
-        for fact in reversed(self._recorder.facts):
+        for fact in reversed(self._recorder.history):
             if fact.finished_at is not None and fact.kind == Kind.STEP and fact.outcome in _ENDS:
                 return fact.finished_at
         return self._recorder.run.due_at
 
-    def _computed(self, spec: StepSpec, wait_until: Any) -> datetime:
+    def _computed(self, site: Site, wait_until: Any) -> datetime:
         if isinstance(wait_until, datetime):
             return wait_until
-        answer = ask(self._runtime, spec, self._recorder.journal.open_scope(), wait_until)
+        answer = ask(self._runtime, site, self._recorder.journal.open_scope(), wait_until)
         try:
-            return _instant(answer, f"wait_until of step {spec.name!r}")
+            return _instant(answer, f"wait_until of step {site.name!r}")
         except TypeError as error:
             raise WaitFailed(error) from error
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution
 from stepwell.errors import RunError
 from stepwell.execution.context import Context
 from stepwell.execution.journal import Scope
 from stepwell.execution.outcome import Activated
 from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.site import Site
 from stepwell.execution.suspension import LeaseLost
 
 __all__ = ["DUE", "WaitFailed", "Waited", "ask", "refuse_changes"]
@@ -24,12 +24,16 @@ class WaitFailed(Exception):
     Attributes:
         error: The error that the step's policies decide about.
         row: The wait's own row, which ends in the same write as the step's attempt; None leaves it open.
+        details: What the wait keeps for its next attempt, if it is one that is called from ``run()``.
     """
 
-    def __init__(self, error: BaseException, row: Execution | None = None) -> None:
+    def __init__(
+        self, error: BaseException, row: Execution | None = None, details: str | None = None
+    ) -> None:
         super().__init__()
         self.error = error
         self.row = row
+        self.details = details
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +54,18 @@ class Waited:
 DUE: Final = Waited(is_due=True)
 
 
-def ask(runtime: ActivationRuntime, spec: StepSpec, scope: Scope, function: Callable[[Any], Any]) -> Any:
+def ask(runtime: ActivationRuntime, site: Site, scope: Scope, function: Callable[[Any], Any]) -> Any:
     """What the author's function says about something that a step waits for.
 
     Raises:
         WaitFailed: It raised, said a verb, or changed something.
     """
     try:
-        with runtime.attempting(spec, scope) as workflow, scope.looking():
+        with runtime.attempting(site, scope) as workflow, scope.looking():
             answer = function(workflow)
             if runtime.asked is not None:
                 raise runtime.asked
-            refuse_changes(scope, runtime.context, spec)
+            refuse_changes(scope, runtime.context, site)
             return answer
     except LeaseLost:
         raise
@@ -72,11 +76,11 @@ def ask(runtime: ActivationRuntime, spec: StepSpec, scope: Scope, function: Call
         scope.close()
 
 
-def refuse_changes(scope: Scope, context: Context, spec: StepSpec) -> None:
+def refuse_changes(scope: Scope, context: Context, site: Site) -> None:
     """Raise if what was only asked has written something: nobody would commit it, or anybody."""
     changed = "a record" if scope.has_changes() else "the context" if context.changes() else None
     if changed is not None:
         raise RunError(
-            f"a condition of step {spec.name!r} changed {changed}. Conditions are looked at, not journaled: "
+            f"a condition of step {site.name!r} changed {changed}. Conditions are looked at, not journaled: "
             "move the change into the step."
         )

@@ -1,0 +1,77 @@
+"""The way to a step: what must be so before it runs, looked at in a fixed order. Written once for both drivers."""
+
+from __future__ import annotations
+
+from stepwell.execution.outcome import Activated
+from stepwell.execution.primitives.conditions import Conditions
+from stepwell.execution.primitives.deadlines import Deadline
+from stepwell.execution.primitives.steps import StepRunner
+from stepwell.execution.primitives.timers import Timer
+from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed
+from stepwell.execution.recorder import Recorder
+from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.site import Site
+from stepwell.states import Kind, Reason
+
+__all__ = ["Approach"]
+
+
+class Approach:
+    """Takes an activation to its next step, or leaves the run where it has to wait.
+
+    Args:
+        recorder: The run's journal.
+        runtime: What the workflow's methods see.
+    """
+
+    def __init__(self, recorder: Recorder, runtime: ActivationRuntime) -> None:
+        self._recorder = recorder
+        self._steps = StepRunner(recorder, runtime)
+        self._timer = Timer(recorder, runtime)
+        self._conditions = Conditions(recorder, runtime)
+        self._deadline = Deadline(recorder)
+        self._has_run_a_step = False
+
+    def take(self, site: Site) -> Activated | None:
+        """Wait for what the site waits for, and run it once if it has a body.
+
+        Returns:
+            None when the run goes on: the driver looks where it stands now. Else how the activation ended.
+
+        Raises:
+            LeaseLost: The run is no longer ours.
+        """
+        try:
+            self._deadline.check()
+            waited = self._waited(site)
+        except WaitFailed as failure:
+            return self._steps.failed_before(site, failure)
+        if waited.ended is not None or not waited.is_due or site.kind is not Kind.STEP:
+            return waited.ended
+        moved = self._moved(site)
+        if moved is not None:
+            return moved
+        self._has_run_a_step = True
+        return self._steps.run(site, waited.payload)
+
+    def _waited(self, site: Site) -> Waited:
+        if site.kind is Kind.TIMER:
+            return self._timer.pass_by(site)
+        waited = self._timer.wait_for(site) if site.kind is Kind.STEP else DUE
+        return self._conditions.wait_for(site) if waited.is_due else waited
+
+    def _moved(self, site: Site) -> Activated | None:
+        """Give the run back where the step belongs elsewhere, or others should have the thread."""
+        recorder, spec = self._recorder, site.spec
+        run = recorder.run
+        queue = spec.queue or run.options.get("queue") or run.workflow.queue
+        priority = spec.priority if spec.priority is not None else run.options.get("priority")
+        if priority is None:
+            priority = run.workflow.priority
+        if (queue, priority) != (run.queue, run.priority):
+            return recorder.hand_back(queue=queue, priority=priority)
+        if self._has_run_a_step and (spec.isolated or recorder.journal.should_yield()):
+            return recorder.hand_back()
+        if not self._has_run_a_step and recorder.journal.is_draining:
+            return recorder.hand_back(reason=Reason.INTERRUPTED)
+        return None
