@@ -9,6 +9,7 @@ __all__ = [
     "ATTENTION",
     "LIVE",
     "OPEN",
+    "RESUMING",
     "TERMINAL",
     "UNFINISHED",
     "VERBS",
@@ -51,12 +52,16 @@ VERBS: Final[dict[str, frozenset[RunState]]] = {
     "pause": LIVE | {RunState.PAUSED},
     "resume": ATTENTION | LIVE,
     "skip": OPEN,
-    "cancel": OPEN,
+    # Canceled twice is canceled: one whose first answer was lost is said again.
+    "cancel": OPEN | {RunState.CANCELED},
     "reschedule": frozenset({RunState.WAITING, RunState.READY}),
     "signal": OPEN,
     "wake": OPEN,
 }
 """The states in which each outside command works; elsewhere it raises ``InvalidTransition``."""
+
+RESUMING: Final = frozenset({"resume", "skip"})
+"""The commands in a journal that let a stopped run go on: what is counted in a row is counted anew from there."""
 
 
 class ExecutionState(StrEnum):
@@ -99,7 +104,7 @@ class Kind(StrEnum):
     CONTEXT = "context"
     RECOVERY = "recovery"
     COMMAND = "command"
-    """A person's act on the run, such as ``resume``: it ends the count of attempts."""
+    """A person's act on the run: its name is the verb, such as ``resume``."""
 
 
 class Reason(StrEnum):

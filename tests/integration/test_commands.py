@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -13,8 +14,9 @@ from sqlalchemy import insert
 
 from stepwell import InvalidTransition, Run, RunNotFound, RunState
 from stepwell.ids import new_run_id
-from stepwell.states import VERBS
+from stepwell.states import ATTENTION, VERBS
 from stepwell.store.commands import Answer
+from stepwell.store.database import AnswerLost
 from stepwell.store.schema import executions
 from tests.integration.store.rig import at_once
 from tests.integration.town import HOUR, NOON, SECOND, Forever, Parcel, Plain, Town
@@ -53,6 +55,7 @@ OUTCOMES: dict[tuple[str, RunState], tuple[Answer, str]] = {
     ("cancel", RunState.AWAITING): (DONE, "canceled"),
     ("cancel", RunState.PAUSED): (DONE, "canceled"),
     ("cancel", RunState.FAILED): (DONE, "canceled"),
+    ("cancel", RunState.CANCELED): (UNCHANGED, "canceled"),
     ("reschedule", RunState.READY): (DONE, "waiting"),
     ("reschedule", RunState.WAITING): (DONE, "waiting"),
 }
@@ -111,6 +114,47 @@ def test_a_run_that_is_not_there_is_not_found(town: Town, verb: str) -> None:
         GIVE[verb](run)
 
 
+# -- the journal of what people do ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["pause", "cancel", "skip"])
+@pytest.mark.parametrize("state", [RunState.READY, RunState.WAITING, RunState.AWAITING, *sorted(ATTENTION)])
+def test_who_did_what_and_why_is_in_the_journal(town: Town, verb: str, state: RunState) -> None:
+    """A command that acts at once leaves an entry; one that leads on from a stop does, too."""
+    if (verb, state) not in OUTCOMES or OUTCOMES[verb, state][0] is not DONE:
+        return
+    run = plain(town, state)
+    GIVE[verb](run)
+    if verb == "skip" and state not in ATTENTION:
+        # The entry of the step itself tells it, once a worker has come.
+        assert run.steps == []
+        return
+    (row,) = run.steps
+    assert (row.kind, row.name, row.state, row.finished_at) == ("command", verb, "completed", NOON)
+    reason = {"pause": "lunch", "cancel": "enough", "skip": "not needed"}[verb]
+    assert json.loads(row.details or "") == {"by": "ann", "from": state, "reason": reason}
+
+
+def test_what_changes_nothing_is_not_noted(town: Town) -> None:
+    """A run that stands there already has one entry for what was done once."""
+    run = plain(town)
+    for _ in range(3):
+        run.pause(by="ann")
+    for _ in range(3):
+        run.cancel(by="bob")
+    assert [row.name for row in run.steps] == ["pause", "cancel"]
+
+
+def test_the_entry_commits_with_the_command(town: Town) -> None:
+    """One transaction: a command that is undone leaves nothing behind."""
+    run = plain(town)
+    well = town.well
+    with pytest.raises(ZeroDivisionError), well.database.begin() as connection:
+        well.commands.cancel(connection, run.id, NOON, "enough", "ann")
+        raise ZeroDivisionError
+    assert (run.state, run.steps) == (RunState.READY, [])
+
+
 # -- pause and resume -------------------------------------------------------------------------------------
 
 
@@ -126,7 +170,8 @@ def test_what_a_paused_run_was_waiting_for_is_kept(town: Town) -> None:
     row = run.info()
     assert (row.state, row.reason, row.lane, row.due_at) == ("ready", None, "default", NOON + SECOND)
 
-    (command,) = run.steps
+    paused, command = run.steps
+    assert (paused.kind, paused.name) == ("command", "pause")
     assert (command.kind, command.name, command.state, command.outcome) == (
         "command",
         "resume",
@@ -292,7 +337,7 @@ def test_a_canceled_run_is_over(town: Town) -> None:
         None,
         None,
     )
-    (announced,) = run.steps
+    announced, _ = run.steps
     assert (announced.state, announced.outcome, announced.finished_at) == (
         "canceled",
         "canceled",
@@ -301,10 +346,10 @@ def test_a_canceled_run_is_over(town: Town) -> None:
     assert Parcel.with_options(engine=town.well).start(number=1).created
 
 
-def announce(town: Town, run_id: UUID) -> None:
+def announce(town: Town, run_id: UUID, details: str | None = None) -> None:
     """Note in the journal when the next step will run, as a retry does."""
     row: dict[str, Any] = {"run_id": run_id, "position": 1, "name": "send", "kind": "step", "attempt": 1}
-    row |= {"state": "scheduled", "scheduled_for": NOON + HOUR}
+    row |= {"state": "scheduled", "scheduled_for": NOON + HOUR, "details": details}
     with town.well.database.begin() as connection:
         connection.execute(insert(executions), row)
 
@@ -314,6 +359,25 @@ def test_an_identity_for_ever_outlives_a_cancel(town: Town) -> None:
     run = Forever.with_options(engine=town.well).start(number=1)
     run.cancel()
     assert run.info().active_key is not None
+
+
+@pytest.mark.parametrize("verb", ["pause", "cancel"])
+def test_a_command_whose_answer_was_lost_is_said_again(town: Town, verb: str) -> None:
+    """It was done, and nobody was told: to do it again changes nothing, and is no error."""
+    run = plain(town, RunState.WAITING)
+    database = town.well.database
+    retrying, lost = database.retrying, [AnswerLost("the connection broke")]
+
+    def unanswered(work: Any, **options: Any) -> Any:
+        answer = retrying(work, **options)
+        if lost:
+            raise lost.pop()
+        return answer
+
+    with patch.object(database, "retrying", unanswered):
+        assert GIVE[verb](run) is UNCHANGED
+    assert run.state == OUTCOMES[verb, RunState.WAITING][1]
+    assert [row.name for row in run.steps] == [verb]
 
 
 # -- reschedule -------------------------------------------------------------------------------------------
@@ -330,6 +394,7 @@ def test_a_parked_run_is_moved(town: Town, at: Any) -> None:
     row = run.info()
     assert (row.state, row.wake_at, row.due_at, row.lane) == ("waiting", NOON + HOUR, None, None)
     assert [each.scheduled_for for each in run.steps] == [NOON + HOUR]
+    assert json.loads(run.steps[0].details or "") == {"rescheduled": True}
 
 
 def test_a_run_is_moved_to_now_by_default(town: Town) -> None:
@@ -339,6 +404,17 @@ def test_a_run_is_moved_to_now_by_default(town: Town) -> None:
         assert run.reschedule(at) is DONE
         row = run.info()
         assert (row.state, row.lane, row.due_at, row.wake_at) == ("ready", "default", NOON, None)
+
+
+def test_what_else_an_announced_step_says_is_kept(town: Town) -> None:
+    """The mark joins what is there, such as the deadline of a poll; what cannot be read is no obstacle."""
+    for details, kept in (('{"deadline": 7}', {"deadline": 7}), ("{broken", {}), ("[3]", {})):
+        run = plain(town)
+        row = town.claim(run)
+        announce(town, row.id, details)
+        town.drive(row, RunState.WAITING)
+        run.reschedule(HOUR)
+        assert json.loads(run.steps[0].details or "") == {**kept, "rescheduled": True}
 
 
 def test_an_instant_carries_its_zone(town: Town) -> None:
@@ -355,13 +431,8 @@ def test_commands_at_one_moment_take_turns(town: Town) -> None:
     """Of eight cancels one ends the run and the others find it ended; nobody sees a half of it."""
     run = plain(town, RunState.WAITING)
 
-    def cancel(_: int) -> str:
-        try:
-            return run.cancel()
-        except InvalidTransition as error:
-            return error.state
-
-    assert sorted(at_once(8, cancel)) == ["canceled"] * 7 + ["done"]
+    assert sorted(at_once(8, lambda _: run.cancel())) == [DONE] + [UNCHANGED] * 7
+    assert len(run.steps) == 1
 
 
 def test_a_worker_is_told_when_a_run_is_due(town: Town) -> None:

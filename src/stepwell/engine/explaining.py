@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from stepwell.states import ExecutionState, Kind, Reason, RunState
+from stepwell.requests import StopRequest
+from stepwell.states import TERMINAL, ExecutionState, Kind, Reason, RunState
 from stepwell.store.rows import ExecutionRow, RunRow
 
 __all__ = ["explain"]
@@ -28,15 +30,17 @@ def explain(
             text = f"waits{at} {since} for {_awaited(run, history)}{_deadline(run)}"
         case RunState.PAUSED:
             text = (
-                f"was paused{at} {since}{_reason(run)}; run.resume() goes on, run.skip() leaves the step out"
+                f"was paused{_by(history, 'pause')}{at} {since}{_reason(run)}; "
+                "run.resume() goes on, run.skip() leaves the step out"
             )
         case RunState.FAILED:
             text = f"failed{at} {since}{_reason(run)}{_error(run)}; run.resume() tries again"
         case RunState.COMPLETED:
             text = f"completed {_ago(now - run.changed_at)} ago"
         case RunState.CANCELED:
-            text = f"was canceled {_ago(now - run.changed_at)} ago{_reason(run)}"
-    return f"Run {run.id} of {run.workflow} {text}.{_request(run)}{_attempts(run, history)}{_unread(run, unread or {})}"
+            text = f"was canceled{_by(history, 'cancel')} {_ago(now - run.changed_at)} ago{_reason(run)}"
+    more = f"{_request(run, now)}{_attempts(run, history)}{_unread(run, unread or {})}"
+    return f"Run {run.id} of {run.workflow} {text}.{more}"
 
 
 def _unread(run: RunRow, unread: Mapping[str, int]) -> str:
@@ -104,8 +108,29 @@ def _error(run: RunRow) -> str:
     return f" with {run.error_class}: {run.error_message}" if run.error_class else ""
 
 
-def _request(run: RunRow) -> str:
-    return " A stop request is pending." if run.stop_request and run.finished_at is None else ""
+def _by(history: Sequence[ExecutionRow], verb: str) -> str:
+    """Who brought the run to where it stands, if a person did and said so: it is the last entry then."""
+    last = max(history, key=lambda row: row.position, default=None)
+    if last is None or last.kind != Kind.COMMAND or last.name != verb:
+        return ""
+    try:
+        by = json.loads(last.details or "{}").get("by")
+    except (ValueError, AttributeError):
+        return ""
+    return f" by {by}" if by else ""
+
+
+def _request(run: RunRow, now: datetime) -> str:
+    if not run.stop_request:
+        return ""
+    request = StopRequest.parse(run.stop_request)
+    if request is None:
+        return " A stop request is on it that cannot be read." if run.state not in TERMINAL else ""
+    who, why = request.by or "Somebody", f" ({request.reason})" if request.reason else ""
+    asked = "" if request.at is None else f" {_ago(now - request.at)} ago"
+    if run.state in TERMINAL:
+        return f" {who} asked to {request.verb} it{asked}{why}, which was too late."
+    return f" {who} asked to {request.verb} it{asked}{why}; a worker does that at the next step boundary."
 
 
 def _attempts(run: RunRow, history: Sequence[ExecutionRow]) -> str:

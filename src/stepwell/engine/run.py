@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -175,8 +175,13 @@ class Run:
         """Stop the run until ``resume()``; what it is scheduled for, and when, is kept.
 
         Durability:
-            Committed when this returns. On a run that is being driven it is a request: the step that runs finishes
-            and is journaled, then the run pauses.
+            Committed when this returns, with who did it and why in the journal. On a run that is being driven it is a
+            request: the step that runs finishes and is journaled, then the run pauses. So it is on one that nobody
+            drives, if its class is loaded here and has ``on_pause``: a worker takes the run up and calls the hook.
+
+        Args:
+            reason: Why, for whoever looks at the run.
+            by: Who does it, for the history.
 
         Returns:
             ``done``, ``requested`` or ``unchanged``.
@@ -185,9 +190,8 @@ class Run:
             InvalidTransition: The run is over, or failed.
         """
         why, who = storable_or_none(reason), storable_or_none(by)
-        return self._engine.command(
-            self.id, "pause", lambda c, at: self._engine.commands.pause(c, self.id, at, why, who)
-        )
+        pause, is_heard = self._engine.commands.pause, _has_hook("on_pause")
+        return self._engine.command(self.id, "pause", lambda c, at: pause(c, self.id, at, why, who, is_heard))
 
     def resume(
         self, *, from_step: str | None = None, new_keys: bool = False, by: str | None = None
@@ -241,6 +245,10 @@ class Run:
 
         On a run that is being driven the step that runs now finishes first; then the request is void.
 
+        Args:
+            reason: Why, for whoever looks at the run.
+            by: Who does it, for the history.
+
         Raises:
             InvalidTransition: The run is over.
         """
@@ -252,16 +260,24 @@ class Run:
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> Answer:
         """End the run; its identity is free again.
 
+        A run that is canceled already is ``unchanged``: to say it again is harmless.
+
+        Args:
+            reason: Why, for whoever looks at the run.
+            by: Who does it, for the history.
+
         Durability:
-            On a run that is being driven it is a request, honoured after the step that runs; what that step wrote
-            is kept.
+            Committed when this returns, with who did it and why in the journal. On a run that is being driven it is a
+            request, honoured after the step that runs; what that step wrote is kept. So it is on one that nobody
+            drives, if its class is loaded here and has ``on_cancel``: a worker takes the run up and calls the hook.
 
         Raises:
-            InvalidTransition: The run is over.
+            InvalidTransition: The run is completed.
         """
         why, who = storable_or_none(reason), storable_or_none(by)
+        cancel, is_heard = self._engine.commands.cancel, _has_hook("on_cancel")
         return self._engine.command(
-            self.id, "cancel", lambda c, at: self._engine.commands.cancel(c, self.id, at, why, who)
+            self.id, "cancel", lambda c, at: cancel(c, self.id, at, why, who, is_heard)
         )
 
     def signal(
@@ -312,7 +328,8 @@ class Run:
     def reschedule(self, at: datetime | timedelta | None = None) -> Answer:
         """Move the instant of a parked run: an aware instant, or a duration from now; by default now.
 
-        What it is parked for stays: for a step that polls, this is the instant of the next look.
+        What it is parked for stays: for a step that polls, this is the instant of the next look. A ``wait_until=`` is
+        not asked again before the new instant has come.
 
         Raises:
             InvalidTransition: The run is not parked.
@@ -330,3 +347,15 @@ class Run:
             "reschedule",
             lambda c, now: self._engine.commands.reschedule(c, self.id, now, instant(now)),
         )
+
+
+def _has_hook(name: str) -> Callable[[str], bool]:
+    """Whether the class of a workflow's name is loaded here and overrides this hook."""
+
+    def answer(workflow: str) -> bool:
+        try:
+            return name in find_workflow(workflow).plan.hooks
+        except (UnknownWorkflow, DefinitionError):
+            return False  # Whoever knows it is not here: to wait for that might take for ever.
+
+    return answer

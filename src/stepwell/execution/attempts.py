@@ -12,7 +12,7 @@ from stepwell.entries import Execution
 from stepwell.execution.history import History
 from stepwell.execution.journal import Fact
 from stepwell.execution.site import Site
-from stepwell.states import ExecutionState, Kind, Outcome
+from stepwell.states import RESUMING, ExecutionState, Kind, Outcome
 
 __all__ = [
     "SELF",
@@ -49,7 +49,7 @@ def retries_by_label(history: History, site: Site) -> Counter[str]:
     The count begins anew with a success of the step and with a person's ``resume``.
     """
     counts: Counter[str] = Counter()
-    command = history.commands[-1] if history.commands else None
+    command = next((fact for fact in reversed(history.commands) if fact.name in RESUMING), None)
     for fact in site.facts(history):
         if command is not None and _is_before(fact, command):
             continue

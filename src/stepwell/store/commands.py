@@ -1,13 +1,15 @@
 """What a person does to a run from outside. Each function locks the run's row first, in the caller's transaction.
 
-On a run that nobody holds a command acts at once. On a running one it leaves a request on the row and bumps
-``wakeups``, so that a park which did not see the request is refused.
+On a run that nobody holds a command acts at once, and is journaled. On a running one it leaves a request on the row
+and bumps ``wakeups``, so that a park which did not see the request is refused; whoever honours it journals it. So it is
+on a run that nobody holds whose class wants to hear of it: that takes a worker, and the run is made ready for one.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -16,6 +18,7 @@ from uuid import UUID
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from stepwell.errors import InvalidTransition, RunNotFound
+from stepwell.requests import StopRequest
 from stepwell.states import ATTENTION, UNFINISHED, VERBS, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.store.dialects import Dialect
 from stepwell.store.mailbox import details_with_unread
@@ -24,15 +27,13 @@ from stepwell.store.schema import executions, runs
 
 __all__ = ["Answer", "Commands", "Done", "holds_identity_for_ever"]
 
-_STRENGTH: Final = {"skip": 1, "pause": 2, "cancel": 3}
-
 
 class Answer(StrEnum):
     """What came of a command."""
 
     DONE = "done"
     REQUESTED = "requested"
-    """The run is being driven; it honours the request at its next boundary."""
+    """The worker that drives the run, or the one that takes it up next, honours it at the next boundary."""
     UNCHANGED = "unchanged"
     """Nothing to do: the run is there already, or a stronger request stands."""
 
@@ -48,6 +49,10 @@ class Done:
 
 _UNCHANGED: Final = Done(Answer.UNCHANGED)
 _REQUESTED: Final = Done(Answer.REQUESTED)
+
+
+def _nobody(workflow: str) -> bool:
+    return False
 
 
 class Commands:
@@ -74,15 +79,38 @@ class Commands:
         return run
 
     def pause(
-        self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None
+        self,
+        connection: Connection,
+        run_id: UUID,
+        now: datetime,
+        reason: str | None,
+        by: str | None,
+        is_heard: Callable[[str], bool] = _nobody,
     ) -> Done:
-        """Stop the run; what it is scheduled for, and when, is kept in its journal."""
+        """Stop the run; what it is scheduled for, and when, is kept in its journal.
+
+        ``is_heard`` says of a class's name whether it has a hook for that: then it takes a worker, who calls it.
+        """
         run = self.lock(connection, run_id, "pause")
+        request = StopRequest("pause", reason, by, now, run.current_step)
         if run.state == RunState.RUNNING:
-            return _request(connection, run, "pause", now, reason, by)
-        if run.state == RunState.PAUSED or _stands_above(run, "pause"):
+            return _ask(connection, run, request)
+        standing = StopRequest.parse(run.stop_request)
+        if run.state == RunState.PAUSED or (standing is not None and standing.beats("pause")):
             return _UNCHANGED
-        _change(connection, run, now, state=RunState.PAUSED, reason=reason, lane=None, wake_at=None)
+        if is_heard(run.workflow):
+            return _ask_next(connection, run, request, now)
+        _change(
+            connection,
+            run,
+            now,
+            state=RunState.PAUSED,
+            reason=reason,
+            lane=None,
+            wake_at=None,
+            stop_request=_without(run, "pause"),
+        )
+        _journal_command(connection, run, "pause", now, by, reason=reason)
         return Done(Answer.DONE)
 
     def resume(self, connection: Connection, run_id: UUID, now: datetime, by: str | None) -> Done:
@@ -95,10 +123,7 @@ class Commands:
             return self._withdraw_pause(connection, run, now)
         _journal_command(connection, run, "resume", now, by)
         # What else was asked for before the pause still stands.
-        request = None if _verb(run.stop_request) == "pause" else run.stop_request
-        _make_ready(
-            connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=request
-        )
+        _begin_anew(connection, run, now, stop_request=_without(run, "pause"))
         return Done(Answer.DONE, ready_in=run.queue)
 
     def rewind(
@@ -125,21 +150,11 @@ class Commands:
             _SUPERSEDE, {"run": run.id, "at": now, "first": _NOWHERE if first is None else first}
         )
         _journal_command(connection, run, "resume", now, by, from_step=step, new_keys=new_keys)
-        request = run.stop_request if _verb(run.stop_request) == "cancel" else None
-        _make_ready(
-            connection,
-            run,
-            now,
-            current_step=step,
-            recoveries=0,
-            error_class=None,
-            error_message=None,
-            stop_request=request,
-        )
+        _begin_anew(connection, run, now, current_step=step, stop_request=_without(run, "pause", "skip"))
         return Done(Answer.DONE, ready_in=run.queue)
 
     def _withdraw_pause(self, connection: Connection, run: RunRow, now: datetime) -> Done:
-        if _verb(run.stop_request) != "pause":
+        if run.stop_request is None or _without(run, "pause") is not None:
             return _UNCHANGED
         _change(connection, run, now, stop_request=None)
         return Done(Answer.DONE)
@@ -149,25 +164,38 @@ class Commands:
     ) -> Done:
         """Leave the step that the run is at now as skipped, and go on with the next, also from ``paused``."""
         run = self.lock(connection, run_id, "skip")
-        if run.current_step is None or _stands_above(run, "skip"):
+        standing = StopRequest.parse(run.stop_request)
+        if run.current_step is None or (standing is not None and standing.beats("skip")):
             return _UNCHANGED
+        request = StopRequest("skip", reason, by, now, run.current_step)
         if run.state == RunState.RUNNING:
-            return _request(connection, run, "skip", now, reason, by)
-        request = _request_text("skip", now, reason, by, run.current_step)
+            return _ask(connection, run, request)
         if run.state in ATTENTION:
-            _journal_command(connection, run, "skip", now, by)
-        _make_ready(
-            connection, run, now, recoveries=0, error_class=None, error_message=None, stop_request=request
-        )
+            _journal_command(connection, run, "skip", now, by, reason=reason)
+        _begin_anew(connection, run, now, stop_request=replace(request, was=run.state).text())
         return Done(Answer.DONE, ready_in=run.queue)
 
     def cancel(
-        self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None
+        self,
+        connection: Connection,
+        run_id: UUID,
+        now: datetime,
+        reason: str | None,
+        by: str | None,
+        is_heard: Callable[[str], bool] = _nobody,
     ) -> Done:
-        """End the run; its identity is free again."""
+        """End the run; its identity is free again.
+
+        ``is_heard`` says of a class's name whether it has a hook for that: then it takes a worker, who calls it.
+        """
         run = self.lock(connection, run_id, "cancel")
+        if run.state == RunState.CANCELED:
+            return _UNCHANGED
+        request = StopRequest("cancel", reason, by, now, run.current_step)
         if run.state == RunState.RUNNING:
-            return _request(connection, run, "cancel", now, reason, by)
+            return _ask(connection, run, request)
+        if is_heard(run.workflow):
+            return _ask_next(connection, run, request, now)
         keeps = holds_identity_for_ever(run.options)
         _change(
             connection,
@@ -184,7 +212,9 @@ class Commands:
             details=details_with_unread(connection, run) if run.wakeups else run.details,
         )
         connection.execute(_CANCEL_OPEN, {"run": run.id, "at": now})
-        return Done(Answer.DONE, successor=successor_of(run.stop_request))
+        _journal_command(connection, run, "cancel", now, by, reason=reason)
+        standing = StopRequest.parse(run.stop_request)
+        return Done(Answer.DONE, successor=None if standing is None else standing.successor)
 
     def reschedule(self, connection: Connection, run_id: UUID, now: datetime, at: datetime) -> Done:
         """Move the instant of a parked run; what it is parked for stays."""
@@ -193,8 +223,7 @@ class Commands:
             # Its last worker was lost with it: whoever claims the run next has that to do first, and at once.
             return _UNCHANGED
         # Of what the run waits for, only what it is parked for moves: an instant that is behind it stays there.
-        kind = Kind.POLL if run.reason == Reason.POLL else Kind.STEP
-        connection.execute(_MOVE_SCHEDULED, {"run": run.id, "instant": at, "of": kind.value})
+        _move_scheduled(connection, run, Kind.POLL if run.reason == Reason.POLL else Kind.STEP, at)
         if at <= now:
             _make_ready(connection, run, now)
             return Done(Answer.DONE, ready_in=run.queue)
@@ -213,52 +242,35 @@ def holds_identity_for_ever(options: str | None) -> bool:
         return False
 
 
-def successor_of(stop_request: str | None) -> UUID | None:
-    """The run that waits for this one to end, if a start replaced it while it was held."""
-    value = _decoded(stop_request).get("successor")
-    return UUID(value) if value else None
+def _without(run: RunRow, *verbs: str) -> str | None:
+    """What is asked of the run, unless it is one of these, or cannot be read."""
+    standing = StopRequest.parse(run.stop_request)
+    return None if standing is None or standing.verb in verbs else run.stop_request
 
 
-def with_successor(now: datetime, successor: UUID) -> str:
-    """A request to cancel that names the run which takes this one's place."""
-    return json.dumps(
-        {"verb": "cancel", "reason": "replaced", "at": now.isoformat(), "successor": str(successor)}
-    )
-
-
-def _decoded(stop_request: str | None) -> dict[str, Any]:
-    try:
-        value = json.loads(stop_request or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _verb(stop_request: str | None) -> str | None:
-    return _decoded(stop_request).get("verb")
-
-
-def _stands_above(run: RunRow, verb: str) -> bool:
-    """A stronger request than this verb stands on the run."""
-    return _STRENGTH.get(_verb(run.stop_request) or "", 0) > _STRENGTH[verb]
-
-
-def _request_text(verb: str, now: datetime, reason: str | None, by: str | None, step: str | None) -> str:
-    return json.dumps({"verb": verb, "reason": reason, "by": by, "at": now.isoformat(), "step": step})
-
-
-def _request(
-    connection: Connection, run: RunRow, verb: str, now: datetime, reason: str | None, by: str | None
-) -> Done:
+def _ask(connection: Connection, run: RunRow, request: StopRequest) -> Done:
     """Leave a request for whoever drives the run: cancel beats pause beats skip."""
-    standing = _verb(run.stop_request)
-    if standing is not None and _STRENGTH.get(standing, 0) >= _STRENGTH[verb]:
-        return _UNCHANGED if standing != verb else _REQUESTED
-    text = _request_text(verb, now, reason, by, run.current_step)
+    standing = StopRequest.parse(run.stop_request)
+    if standing is not None and not request.beats(standing.verb):
+        return _REQUESTED if standing.verb == request.verb else _UNCHANGED
     connection.execute(
-        update(runs).where(runs.c.id == run.id).values(stop_request=text, wakeups=runs.c.wakeups + 1)
+        update(runs)
+        .where(runs.c.id == run.id)
+        .values(stop_request=request.text(), wakeups=runs.c.wakeups + 1)
     )
     return _REQUESTED
+
+
+def _ask_next(connection: Connection, run: RunRow, request: StopRequest, now: datetime) -> Done:
+    """Leave a request for whoever takes up the run, which nobody drives: it is due for that at once."""
+    standing = StopRequest.parse(run.stop_request)
+    if standing is not None and standing.verb == request.verb:
+        if run.state == RunState.READY:
+            return _REQUESTED
+        # Of one who is gone, or of a run that waits with it: who asked first is told of.
+        request = standing
+    _make_ready(connection, run, now, stop_request=replace(request, was=request.was or run.state).text())
+    return Done(Answer.REQUESTED, ready_in=run.queue)
 
 
 def _change(connection: Connection, run: RunRow, now: datetime, **values: Any) -> None:
@@ -281,6 +293,11 @@ def _make_ready(connection: Connection, run: RunRow, now: datetime, **values: An
     )
 
 
+def _begin_anew(connection: Connection, run: RunRow, now: datetime, **values: Any) -> None:
+    """Make it ready, and forget what went wrong so far."""
+    _make_ready(connection, run, now, recoveries=0, error_class=None, error_message=None, **values)
+
+
 def _journal_command(
     connection: Connection, run: RunRow, verb: str, now: datetime, by: str | None, **more: Any
 ) -> None:
@@ -300,6 +317,22 @@ def _journal_command(
     )
 
 
+def _move_scheduled(connection: Connection, run: RunRow, kind: Kind, instant: datetime) -> None:
+    """Move what is announced, and mark it: an instant that a person set is not computed anew."""
+    for position, details in connection.execute(_SCHEDULED, {"run": run.id, "of": kind.value}).all():
+        told = json.dumps({**_mapping(details), "rescheduled": True})
+        values = {"run": run.id, "place": position, "instant": instant, "told": told}
+        connection.execute(_MOVE, values)
+
+
+def _mapping(details: str | None) -> dict[str, Any]:
+    try:
+        known = json.loads(details or "{}")
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
 _OPEN_STATES: Final = [state.value for state in UNFINISHED]
 _NOWHERE: Final = 2**31 - 1
 _OPEN: Final = (executions.c.run_id == bindparam("run"), executions.c.state.in_(_OPEN_STATES))
@@ -314,14 +347,15 @@ _CANCEL_OPEN: Final = (
         result=None,
     )
 )
-_MOVE_SCHEDULED: Final = (
+_SCHEDULED: Final = select(executions.c.position, executions.c.details).where(
+    executions.c.run_id == bindparam("run"),
+    executions.c.state == ExecutionState.SCHEDULED.value,
+    executions.c.kind == bindparam("of"),
+)
+_MOVE: Final = (
     update(executions)
-    .where(
-        executions.c.run_id == bindparam("run"),
-        executions.c.state == ExecutionState.SCHEDULED.value,
-        executions.c.kind == bindparam("of"),
-    )
-    .values(scheduled_for=bindparam("instant"))
+    .where(executions.c.run_id == bindparam("run"), executions.c.position == bindparam("place"))
+    .values(scheduled_for=bindparam("instant"), details=bindparam("told"))
 )
 _COUNTING: Final = (
     executions.c.run_id == bindparam("run"),

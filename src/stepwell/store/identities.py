@@ -11,8 +11,9 @@ from uuid import UUID
 from sqlalchemy import Connection, delete, update
 
 from stepwell.errors import InvalidTransition
-from stepwell.states import Reason, RunState
-from stepwell.store.commands import Commands, with_successor
+from stepwell.requests import StopRequest
+from stepwell.states import TERMINAL, Reason, RunState
+from stepwell.store.commands import Commands
 from stepwell.store.reads import find_by_identity, find_run
 from stepwell.store.rows import RunRow
 from stepwell.store.schema import runs
@@ -76,6 +77,8 @@ def take_place(
         holder = commands.lock(connection, holder_id, "cancel")
     except InvalidTransition:
         return Replacement()
+    if holder.state in TERMINAL:
+        return Replacement()
     if holder.state != RunState.RUNNING:
         commands.cancel(connection, holder_id, now, "replaced", None)
         if holder.after_id is None:
@@ -84,10 +87,11 @@ def take_place(
     else:
         predecessor = holder_id
         connection.execute(update(runs).where(runs.c.id == holder_id).values(active_key=None))
+    request = StopRequest("cancel", "replaced", at=now, successor=newcomer_id)
     asked = connection.execute(
         update(runs)
         .where(runs.c.id == predecessor, runs.c.finished_at.is_(None))
-        .values(stop_request=with_successor(now, newcomer_id), wakeups=runs.c.wakeups + 1)
+        .values(stop_request=request.text(), wakeups=runs.c.wakeups + 1)
     )
     # One that is over by now holds nobody up.
     return Replacement(predecessor, now + _HEAL_POLL) if asked.rowcount else Replacement()

@@ -419,6 +419,7 @@ class MemoryRun:
         if self.state is RunState.RUNNING:
             self._request("pause", reason)
         elif self.state in LIVE:
+            self._command("pause")
             self.state, self.reason, self.wake_at, self.wakeups = (
                 RunState.PAUSED,
                 reason,
@@ -430,6 +431,7 @@ class MemoryRun:
         if self.state is RunState.RUNNING:
             self._request("cancel", reason)
         elif self.state in LIVE | ATTENTION:
+            self._command("cancel")
             self.state, self.reason, self.wakeups = RunState.CANCELED, reason, self.wakeups + 1
 
     def skip(self) -> None:
@@ -437,13 +439,13 @@ class MemoryRun:
             self._request("skip", None)
         elif self.state in LIVE | ATTENTION and self.current_step is not None:
             if self.state in ATTENTION:
-                self._note(Kind.COMMAND, "skip", ExecutionState.COMPLETED, Outcome.SUCCESS, self._by())
+                self._command("skip")
             self.stop_request = self._text("skip", None)
             self._make_ready()
 
     def resume(self) -> None:
         if self.state in ATTENTION:
-            self._note(Kind.COMMAND, "resume", ExecutionState.COMPLETED, Outcome.SUCCESS, self._by())
+            self._command("resume")
             self.stop_request = None
             self._make_ready()
         elif json.loads(self.stop_request or "{}").get("verb") == "pause":
@@ -474,8 +476,9 @@ class MemoryRun:
     def _text(self, verb: str, reason: str | None) -> str:
         return json.dumps({"verb": verb, "reason": reason, "by": None, "step": self.current_step})
 
-    def _by(self) -> str:
-        return json.dumps({"by": None, "from": self.state})
+    def _command(self, verb: str) -> None:
+        details = json.dumps({"by": None, "from": self.state})
+        self._note(Kind.COMMAND, verb, ExecutionState.COMPLETED, Outcome.SUCCESS, details)
 
     def _note(
         self, kind: Kind, name: str, state: ExecutionState, outcome: Outcome, details: str | None = None

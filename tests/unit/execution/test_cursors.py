@@ -643,8 +643,9 @@ def test_a_retry_after_a_command_gets_a_row_of_its_own() -> None:
     assert [(row.position, row.name, row.outcome) for row in run.journal] == [
         (1, "walk", "retried"),
         (2, "walk", "retried"),
-        (3, "resume", "success"),
-        (4, "walk", "success"),
+        (3, "pause", "success"),
+        (4, "resume", "success"),
+        (5, "walk", "success"),
     ]
 
 

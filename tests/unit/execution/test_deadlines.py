@@ -172,6 +172,32 @@ def test_a_pause_may_be_left_out() -> None:
     assert run.drive().state is RunState.COMPLETED
 
 
+def test_a_pause_in_a_wait_is_left_out_for_good() -> None:
+    """Also once the step that waited has run: the journal says when the pause began."""
+    run = run_of(taking(HOUR, HOUR, HOUR, waits=False, wait=DAY))
+    run.activate()
+    run.clock.travel(HOUR)
+    run.pause()
+    run.clock.travel(9 * DAY)
+    run.resume()
+
+    assert run.drive().state is RunState.COMPLETED
+
+
+def test_what_came_before_a_pause_is_not_left_out() -> None:
+    """For as long as the run stood in its queue, nobody had paused it."""
+    run = run_of(taking(HOUR, HOUR, waits=False))
+    run.clock.travel(30 * HOUR)
+    run.pause()
+    run.clock.travel(HOUR)
+    run.resume()
+    run.drive()
+
+    assert run.error_message == (
+        "the run has taken 1 day, 6:00:00, its waits not counted; its deadline is 1 day, 0:00:00 after its start."
+    )
+
+
 def test_the_wait_of_a_resumable_step_may_be_left_out() -> None:
     """``skip_to(wait=)`` is a wait too."""
 

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from stepwell import Backoff, Cancel, Fail, Pause, Retry, Skip, Workflow, step
+from stepwell.execution.attempts import retries_by_label
+from stepwell.execution.history import History
 from stepwell.execution.journal import TransientConflict
+from stepwell.execution.site import Site
 from stepwell.states import ExecutionState, Outcome, Reason, RunState
 from tests.unit.execution.memory import START, MemoryRun, crash_at
 
@@ -260,6 +263,17 @@ def test_resume_begins_the_count_anew() -> None:
     run.drive()
     assert (run.state, script.bodies) == (RunState.COMPLETED, 6)
     assert [row.attempt for row in run.journal if row.name == "pack"] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("verb", "counted"), [("pause", 1), ("cancel", 1), ("resume", 0), ("skip", 0)])
+def test_only_who_lets_a_run_go_on_begins_the_count_anew(verb: str, counted: int) -> None:
+    """A pause and a cancel are in the journal as well, and leave the count as it is."""
+    run, _ = scripted(*many(1), on_exception=Retry(attempts=3, wait=MINUTE))
+    run.activate()
+    run._command(verb)
+    site = Site(run.workflow.plan.steps[0])
+
+    assert retries_by_label(History(run.journal), site).total() == counted
 
 
 def test_a_steps_own_retries_use_up_no_policys_attempts() -> None:

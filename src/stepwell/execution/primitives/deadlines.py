@@ -12,7 +12,7 @@ from stepwell.execution.history import History
 from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import WaitFailed
 from stepwell.execution.recorder import Recorder
-from stepwell.states import Kind, Outcome, RunState
+from stepwell.states import RESUMING, Kind, Outcome, RunState
 
 __all__ = ["Deadline"]
 
@@ -60,7 +60,7 @@ class Deadline:
 def _resumed_at(history: History) -> datetime | None:
     """When a person last had the run go on after a failure: it has its whole time again."""
     for fact in reversed(history.commands):
-        if json.loads(fact.details or "{}").get("from") == RunState.FAILED:
+        if fact.name in RESUMING and json.loads(fact.details or "{}").get("from") == RunState.FAILED:
             return fact.finished_at
     return None
 
@@ -70,13 +70,15 @@ def _waits(history: History, began_at: datetime, now: datetime) -> Iterator[tupl
 
     The delay before a retry is none of these: it is trouble, and takes its time.
     """
-    end = began_at
+    end, paused_at = began_at, None
     latest: dict[str, Fact] = {}
     for fact in history:
         if fact.kind in _WAITS and fact.started_at is not None:
             yield max(fact.started_at, began_at), fact.finished_at or now
         elif fact.kind == Kind.COMMAND and fact.finished_at is not None:
-            yield end, fact.finished_at
+            if fact.name in RESUMING:
+                yield paused_at or end, fact.finished_at
+            paused_at = fact.finished_at if fact.name == "pause" else None
         elif fact.kind == Kind.STEP:
             before = latest.get(fact.name)
             is_retry = before is not None and before.outcome in (Outcome.RETRIED, Outcome.TIMED_OUT)
