@@ -110,8 +110,8 @@ def test_a_beat_proves_that_one_could_renew(well: Stepwell, monkeypatch: pytest.
         raise ConnectionError("no route")
 
     with monkeypatch.context() as broken:
-        broken.setattr(well.database.engine, "connect", unreachable)
-        broken.setattr(well.database.engine, "begin", unreachable)
+        broken.setattr(well.database.reserved, "connect", unreachable)
+        broken.setattr(well.database.reserved, "begin", unreachable)
         with pytest.raises(ConnectionError):
             heartbeat.beat()
     assert made == []

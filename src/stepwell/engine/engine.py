@@ -54,7 +54,8 @@ class Stepwell:
 
     Args:
         database: A URL such as ``sqlite:///app.db``, ``postgresql://host/name`` or ``mariadb://host/name``; or an
-            existing SQLAlchemy ``Engine``, beside which Stepwell opens connections of its own.
+            existing SQLAlchemy ``Engine``, beside which Stepwell opens connections of its own. Not a SQLite database
+            in memory, which has only one connection.
         lease: For how long a worker may be silent before its runs are taken over; renewed every third of it.
             30 seconds by default, at least one.
         max_recoveries: After so many lost workers in a row, without progress, a run fails as ``worker_lost``.
@@ -70,11 +71,11 @@ class Stepwell:
         default: Become the engine that ``Workflow.start`` uses when no other is named.
 
     Raises:
-        StoreError: The URL cannot be read, or its driver is not installed.
+        StoreError: The URL cannot be read, its driver is not installed, or the database is one in memory.
         UnsupportedDatabase: Stepwell does not run on it.
 
     Example:
-        >>> well = Stepwell("sqlite://")
+        >>> well = Stepwell("sqlite:///app.db")
         >>> well.migrate()
         >>> well.runs().count()
         0
@@ -219,7 +220,7 @@ class Stepwell:
         """A query over the runs, of one workflow or of all.
 
         Example:
-            >>> well = Stepwell("sqlite://")
+            >>> well = Stepwell("sqlite:///app.db")
             >>> well.migrate()
             >>> well.runs().live().newest().limit(10).all()
             []
@@ -321,7 +322,8 @@ class Stepwell:
         for attempt in range(_RENEWAL_TRIES):
             pairs = left
             asked_at, until = self.clock.monotonic(), self.now() + self.lease
-            found = self.database.retrying(
+            # To say it twice is harmless; a connection that broke since the last beat costs no lease.
+            found = self.database.repeating(
                 lambda connection, pairs=pairs, until=until: self.claims.renew(connection, pairs, until),  # type: ignore[misc]  # bound now
                 urgent=True,
             )

@@ -10,25 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.pool import StaticPool
 
 from stepwell.clock import Clock, SystemClock
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import StoreError
 from stepwell.shield import shielded
-from stepwell.store.dialects import DatabaseOptions, Dialect, dialect_named
+from stepwell.store.dialects import DatabaseOptions, Dialect
 from stepwell.store.gate import WriteGate, gate_for
 from stepwell.store.group_commit import GroupCommit
+from stepwell.store.opening import open_engine, reserve
 
 __all__ = ["AnswerLost", "Database", "WriteLockBusy", "open_database"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _MOST_RETRIES: Final = 10
-_DRIVERS: Final = frozenset({"psycopg", "pymysql", "pysqlite"})
-_MOST_CONNECTIONS: Final = 64
 
 
 class AnswerLost(StoreError):
@@ -50,49 +48,7 @@ def open_database(target: str | URL | Engine, options: DatabaseOptions, clock: C
         UnsupportedDatabase: Stepwell has no dialect for it.
         StoreError: The URL cannot be read, or its driver is not installed.
     """
-    if isinstance(target, Engine):
-        dialect = dialect_named(target.url.get_backend_name(), options)
-        # Own connections, made the application's way: limits that we set must not reach the application's.
-        pool = target.pool if isinstance(target.pool, StaticPool) else target.pool.recreate()
-        engine = create_engine(target.url, pool=pool, **_engine_arguments(dialect))
-        return Database(engine, dialect, clock)
-    try:
-        url = make_url(target)
-    except Exception as error:
-        raise StoreError(f"{target!r} is no database URL; write one such as sqlite:///app.db") from error
-    dialect = dialect_named(url.get_backend_name(), options)
-    return Database(_make_engine(_with_driver(url), dialect), dialect, clock)
-
-
-def _with_driver(url: URL) -> URL:
-    """The driver that Stepwell's extras install, where the URL names none."""
-    drivers = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
-    return url.set(drivername=drivers.get(url.drivername, url.drivername))
-
-
-def _engine_arguments(dialect: Dialect) -> dict[str, Any]:
-    return {} if dialect.isolation_level is None else {"isolation_level": dialect.isolation_level}
-
-
-def _make_engine(url: URL, dialect: Dialect) -> Engine:
-    arguments: dict[str, Any] = {"connect_args": dialect.connect_arguments(url), **_engine_arguments(dialect)}
-    if dialect.has_one_writer and url.database in (None, "", ":memory:"):
-        arguments["poolclass"] = StaticPool
-    else:
-        arguments.update(pool_size=8, max_overflow=_MOST_CONNECTIONS, pool_timeout=60)
-    try:
-        return create_engine(url, **arguments)
-    except ImportError as error:
-        if url.get_driver_name() not in _DRIVERS:
-            ours = _with_driver(url.set(drivername=url.get_backend_name())).drivername
-            raise StoreError(
-                f"Stepwell uses a synchronous driver: write {ours}:// and not {url.drivername}:// in its URL. "
-                "The application may go on using its own."
-            ) from error
-        raise StoreError(
-            f"the driver for {url.drivername} is not installed ({error.name}). "
-            f"Run: pip install 'stepwell[{'postgres' if 'postgres' in url.drivername else 'mariadb'}]'"
-        ) from error
+    return Database(*open_engine(target, options), clock)
 
 
 class Database:
@@ -102,28 +58,31 @@ class Database:
         engine: An engine of Stepwell's own.
         dialect: What is particular about the product.
         clock: Judges time; a SystemClock is kept at the database's time.
+
+    Attributes:
+        reserved: Connections for what is urgent. Steps that hold all of the engine's keep no renewal waiting.
     """
 
     def __init__(self, engine: Engine, dialect: Dialect, clock: Clock) -> None:
         self.engine = engine
         self.dialect = dialect
         self.clock = clock
-        event.listen(engine, "connect", lambda connection, _record: dialect.prepare_connection(connection))
-        dialect.configure(engine)
+        self.reserved = reserve(engine, dialect)
+        for each in (engine, self.reserved):
+            event.listen(each, "connect", lambda connection, _record: dialect.prepare_connection(connection))
+            dialect.configure(each)
         # Where a statement can be its own transaction, BEGIN and COMMIT are two round trips saved.
         self._single = (
             engine.execution_options(isolation_level="AUTOCOMMIT") if dialect.commits_alone else None
         )
-        self._reader = engine.execution_options(sqlite_begin="DEFERRED") if dialect.has_one_writer else engine
-        self._gate: WriteGate | None = gate_for(_file_of(engine.url)) if dialect.has_one_writer else None
+        self._reader = _reader(engine, dialect)
+        self._urgent_reader = _reader(self.reserved, dialect)
+        self._gate: WriteGate | None = None
+        if dialect.has_one_writer:
+            self._gate = gate_for(os.path.realpath(str(engine.url.database)))
         self._group = GroupCommit(self._commit_group)
         self._hot: Connection | None = None
         self._hot_lock = threading.Lock()
-
-    @property
-    def is_private(self) -> bool:
-        """It lives in this process's memory, on one connection."""
-        return isinstance(self.engine.pool, StaticPool)
 
     # -- transactions -------------------------------------------------------------------------------------------
 
@@ -132,14 +91,15 @@ class Database:
         """A write transaction that commits at the end of the block.
 
         Args:
-            urgent: Go ahead of steps at the write gate (renewals of leases).
+            urgent: On a reserved connection, and ahead of steps at the write gate (renewals of leases).
         """
+        engine = self.reserved if urgent else self.engine
         if self._gate is None:
-            with shielded(), self.engine.begin() as connection:
+            with shielded(), engine.begin() as connection:
                 yield connection
             return
         gate = self._gate.held(urgent=urgent)
-        with shielded(), gate, self.engine.connect() as connection, connection.begin():
+        with shielded(), gate, engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -153,13 +113,18 @@ class Database:
             yield connection
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A connection for short reads, each by itself; on SQLite they do not queue behind writers."""
-        if self._single is not None:
+    def read(self, *, urgent: bool = False) -> Iterator[Connection]:
+        """A connection for short reads, each by itself; on SQLite they do not queue behind writers.
+
+        Args:
+            urgent: On a reserved connection, which steps cannot take.
+        """
+        if self._single is not None and not urgent:
             with shielded(), self._single.connect() as connection:
                 yield connection
             return
-        with shielded(), self._reader.connect() as connection, connection.begin():
+        reader = self._urgent_reader if urgent else self._reader
+        with shielded(), reader.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -317,8 +282,11 @@ class Database:
 
     # -- time ---------------------------------------------------------------------------------------------------
 
-    def measure_time(self) -> float:
+    def measure_time(self, *, urgent: bool = False) -> float:
         """Set the clock to the database's time: the midpoint of the quickest of three round trips.
+
+        Args:
+            urgent: As in :meth:`read`.
 
         Returns:
             The jump in seconds; 0.0 when the clock is not ours to set.
@@ -327,7 +295,7 @@ class Database:
         if not isinstance(clock, SystemClock):
             return 0.0
         best: tuple[float, float, float] | None = None
-        with self.read() as connection:
+        with self.read(urgent=urgent) as connection:
             for _ in range(3):
                 sent = clock.monotonic()
                 answer = self.dialect.epoch_seconds(connection)
@@ -350,8 +318,9 @@ class Database:
         if hot is not None:
             hot.close()
         self.engine.dispose()
+        self.reserved.dispose()
 
 
-def _file_of(url: URL) -> str:
-    name = url.database
-    return f":memory:{id(url)}" if name in (None, "", ":memory:") else os.path.realpath(str(name))
+def _reader(engine: Engine, dialect: Dialect) -> Engine:
+    """For reading: on SQLite a transaction would take the write lock when it begins."""
+    return engine.execution_options(sqlite_begin="DEFERRED") if dialect.has_one_writer else engine

@@ -31,13 +31,7 @@ def open_engine(database: Engine | URL | str | None, clock: ManualClock, stack: 
 
 
 def borrow(engine: Stepwell, clock: ManualClock, stack: ExitStack) -> None:
-    """Make the engine the default one, put it on this clock, and leave out chance, until the stack is closed.
-
-    Raises:
-        StoreError: Its database is one in memory, to which steps cannot have connections of their own.
-    """
-    if engine.database.is_private:
-        raise StoreError("a workbench cannot use a database in memory: name a file, or no database at all.")
+    """Make the engine the default one, put it on this clock, and leave out chance, until the stack is closed."""
     for owner, name in ((engine, "clock"), (engine.database, "clock"), (engine, "chance")):
         stack.callback(setattr, owner, name, getattr(owner, name))
     engine.clock = engine.database.clock = clock

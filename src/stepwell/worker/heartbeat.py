@@ -1,6 +1,8 @@
 """The heartbeat: renews the leases of this process, shows long bodies, keeps the clock.
 
-It goes on until the last body has ended, also while the worker drains.
+It goes on until the last body has ended, also while the worker drains. What it asks of the database goes over a
+connection reserved for it: bodies may hold all others for as long as they like. A connection that broke is made anew
+within the same beat.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class Heartbeat:
         if leases:
             self._engine.renew_leases(leases)
         else:
-            self._engine.database.retrying(_begin_and_commit, urgent=True)
+            self._engine.database.repeating(_begin_and_commit, urgent=True)
         self._contact.made()
         for lease in leases:
             self._try_to_show(lease)
@@ -116,7 +118,7 @@ class Heartbeat:
         if now - self._clock_set_at < _CLOCK_SECONDS:
             return
         self._clock_set_at = now
-        jump = self._engine.database.measure_time()
+        jump = self._engine.database.measure_time(urgent=True)
         if abs(jump) > self.interval:
             self._contact.lost()
             _log.warning("the clock jumped", extra={"action": "clock.jumped", "seconds": round(jump, 3)})

@@ -124,15 +124,9 @@ class Worker:
         Raises:
             SchemaOutdated: The tables are missing or old; the message says what to run.
             UnsupportedDatabase: The server cannot keep the promises.
-            StoreError: The database lives in this process's memory only.
         """
         if self._claiming is not None:
             raise StoreError("this worker was started already; make a new one.")
-        if self.engine.database.is_private:
-            raise StoreError(
-                "a worker cannot use a database in memory: its threads need connections of their own. "
-                "Use a file, such as sqlite:///app.db."
-            )
         self.engine.check()
         self.engine.hub.listen(self._hear)
         if self.engine.database.dialect.notifies:

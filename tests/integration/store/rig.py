@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any, Final, NoReturn, TypeVar
 from uuid import UUID
 
@@ -222,12 +223,12 @@ class Rig:
 
 
 class Statements:
-    """The statements and commits that a database's engine sends while this listens.
+    """The statements and commits that a database's engines send while this listens.
 
     SQLite is asked itself, since the engine writes some statements past SQLAlchemy there.
 
     Args:
-        database: Whose engine.
+        database: Whose engines.
         thread: Only what a thread with a name that begins like this sends; None counts all.
     """
 
@@ -235,22 +236,22 @@ class Statements:
         self.sent: list[str] = []
         self.commits = 0
         self._thread = thread
-        self._engine = database.engine
+        engines = (database.engine, database.reserved)
         if database.dialect.has_one_writer:
             self._listeners: dict[str, Callable[..., None]] = {
                 "checkout": self._trace,
                 "checkin": self._untrace,
             }
-            self._target: Any = self._engine.pool
+            self._targets: Any = [engine.pool for engine in engines]
         else:
             self._listeners = {"before_cursor_execute": self._executed, "commit": self._committed}
-            self._target = self._engine
-        for name, listener in self._listeners.items():
-            event.listen(self._target, name, listener)
+            self._targets = engines
+        for target, (name, listener) in product(self._targets, self._listeners.items()):
+            event.listen(target, name, listener)
 
     def stop(self) -> None:
-        for name, listener in self._listeners.items():
-            event.remove(self._target, name, listener)
+        for target, (name, listener) in product(self._targets, self._listeners.items()):
+            event.remove(target, name, listener)
 
     def _counts(self) -> bool:
         return self._thread is None or threading.current_thread().name.startswith(self._thread)
