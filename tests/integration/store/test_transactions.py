@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -171,6 +172,36 @@ def test_mariadb_limits_what_we_open(mariadb_url: str) -> None:
     settings = ("tx_isolation", "innodb_lock_wait_timeout", "idle_transaction_timeout")
     answers = ask(mariadb_url, *(f"SELECT @@{setting}" for setting in settings))
     assert answers == [["READ-COMMITTED", "5", "60"]] * 3
+
+
+def socket_of(connection: Connection) -> socket.socket:
+    found = connection.connection.driver_connection._sock  # type: ignore[union-attr]  # PyMySQL's
+    assert isinstance(found, socket.socket)
+    return found
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such options")
+def test_mariadb_that_dies_without_a_word_is_noticed_within_a_lease(mariadb_url: str) -> None:
+    """The system asks a silent server for a sign of life, and gives an unanswered message up after a lease."""
+    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+    database = open_database(mariadb_url, DatabaseOptions(lease_seconds=12), SystemClock())
+    for urgent in (False, True):
+        with database.begin(urgent=urgent) as connection:
+            link = socket_of(connection)
+            assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            found = [link.getsockopt(socket.IPPROTO_TCP, option) for option in options]
+        assert found == [4, 1, 3, 12_000]
+    database.close()
+
+
+def test_a_long_statement_of_a_steps_own_is_waited_for(server_rig: Rig) -> None:
+    """A server that has nothing to say for longer than a lease is alive: its answer is not given up."""
+    rig = Rig(server_rig.url, options=DatabaseOptions(lease_seconds=1))
+    sleep = "SELECT pg_sleep(3), 7" if rig.dialect.groups_commits else "SELECT SLEEP(3), 7"
+    with rig.database.step() as connection, connection.begin():
+        rig.dialect.begin_step(connection)
+        assert connection.exec_driver_sql(sleep).one()[1] == 7
+    rig.close()
 
 
 def test_sqlite_is_durable_and_patient(sqlite_url: str) -> None:

@@ -52,6 +52,14 @@ class DatabaseOptions:
         self.lock_limit = lock_limit
         self.lease_seconds = lease_seconds
 
+    def keepalive_seconds(self) -> tuple[int, int, int]:
+        """After how much silence a peer is asked for a sign of life, how often then, and how often in vain.
+
+        A peer that died without a word is noticed so within one lease, and not after two hours.
+        """
+        quiet = max(1, round(self.lease_seconds / 3))
+        return quiet, max(1, quiet // 3), 3
+
 
 class Dialect(ABC):
     """One database product: how to connect, what it can, and the statements that are its own."""

@@ -114,12 +114,12 @@ class PostgreSQLDialect(Dialect):
         dbapi_connection.autocommit = was_autocommit
 
     def _keepalives(self) -> dict[str, int]:
-        """A peer that died without a word must be noticed within one lease, not after two hours."""
-        quiet = max(1, round(self.options.lease_seconds / 3))
+        """Ours and the server's: what a silent peer's connection lives."""
+        idle, interval, count = self.options.keepalive_seconds()
         return {
-            "tcp_keepalives_idle": quiet,
-            "tcp_keepalives_interval": max(1, quiet // 3),
-            "tcp_keepalives_count": 3,
+            "tcp_keepalives_idle": idle,
+            "tcp_keepalives_interval": interval,
+            "tcp_keepalives_count": count,
             "tcp_user_timeout": round(self.options.lease_seconds * 1000),
         }
 
