@@ -22,7 +22,7 @@ from stepwell.errors import RunError, RunNotFound, RunNotLive
 from stepwell.ids import new_token
 from stepwell.observer import EventKind
 from stepwell.states import TERMINAL
-from stepwell.store.mailbox import Message, insert_signal, is_sent, settle_pending, wake
+from stepwell.store.mailbox import Message, find_sent, insert_signal, settle_pending, wake
 from stepwell.store.reads import find_run
 from stepwell.store.rows import RunRow
 
@@ -90,22 +90,35 @@ class Signals:
     # -- in a transaction of its own ------------------------------------------------------------------------------
 
     def _put_alone(self, message: Message) -> bool:
-        engine, tries = self._engine, 0
+        engine = self._engine
         # Without a key of the sender's it has one of its own, by which it is found if the commit is not answered.
         marked = (
             message if message.idempotency_key else replace(message, idempotency_key=f"~{new_token().hex}")
         )
+        ours: set[int] = set()
+        tries = 0
+
+        def is_done(connection: Connection) -> bool:
+            # An id is given once: if that of an earlier try is there, its commit was done and not answered.
+            return bool(ours) and find_sent(connection, marked) in ours
 
         def insert_and_wake(connection: Connection) -> tuple[bool, str]:
             nonlocal tries
             tries += 1
+            if is_done(connection):
+                # By now its reader may be over.
+                run = find_run(connection, message.run_id)
+                return True, run.queue if run else ""
             now = engine.now()
             # The run's row first: the order in which everybody locks.
             wake(connection, [message.run_id], now)
             run = self._find_reader(connection, message)
             is_new = marked is not message and tries == 1
-            sent = insert_signal(connection, engine.database.dialect, marked, now, is_new=is_new)
-            return sent is not None or marked is not message, run.queue if run else ""
+            signal_id = insert_signal(connection, engine.database.dialect, marked, now, is_new=is_new)
+            if signal_id is not None:
+                ours.add(signal_id)
+            # A commit that was still under way at the first look has let go of the run's row by now.
+            return signal_id is not None or is_done(connection), run.queue if run else ""
 
         sent, queue = engine.database.repeating(insert_and_wake)
         if sent:
@@ -120,7 +133,7 @@ class Signals:
         with self._engine.reading() as connection:
             run = self._find_reader(connection, message)
             sent = (message.run_id, message.name, message.idempotency_key)
-            is_known = sent in scope.sent or is_sent(connection, message)
+            is_known = sent in scope.sent or find_sent(connection, message) is not None
         if run is None or is_known:
             return False
         if message.idempotency_key is not None:

@@ -26,8 +26,8 @@ __all__ = [
     "Message",
     "consume",
     "details_with_unread",
+    "find_sent",
     "insert_signal",
-    "is_sent",
     "settle_pending",
     "sweep_pending",
     "unread",
@@ -130,7 +130,7 @@ def insert_signal(
     """
     key = message.idempotency_key
     is_keyed = key is not None and not is_new
-    if is_keyed and is_sent(connection, message):
+    if is_keyed and find_sent(connection, message) is not None:
         return None
     values: dict[str, Any] = {
         "run_id": message.run_id,
@@ -148,12 +148,12 @@ def insert_signal(
     return None if inserted is None else int(inserted[0])
 
 
-def is_sent(connection: Connection, message: Message) -> bool:
-    """A signal of this name with this idempotency key is in the run's mailbox."""
-    return (
-        message.idempotency_key is not None
-        and connection.execute(_HAS_KEY, _named(message)).first() is not None
-    )
+def find_sent(connection: Connection, message: Message) -> int | None:
+    """The id of the signal of this name with this idempotency key in the run's mailbox; None if there is none."""
+    if message.idempotency_key is None:
+        return None
+    found = connection.execute(_HAS_KEY, _named(message)).scalar()
+    return None if found is None else int(found)
 
 
 def _named(message: Message) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from sqlalchemy import insert, select
 
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
+from stepwell.engine.run import Run
 from stepwell.engine.store_journal import StoreJournal
 from stepwell.entries import Execution, Settlement, Verdict
 from stepwell.execution.journal import TransientConflict
@@ -23,6 +24,8 @@ from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.states import RunState
 from stepwell.store.database import AnswerLost
+from stepwell.store.mailbox import Message, insert_signal
+from stepwell.store.reads import signals_of
 from tests.integration.store.cable import Cable, Cut
 from tests.integration.store.rig import LEASE, NOON, Held, Rig, done, ledger, quiet_place
 
@@ -210,3 +213,71 @@ def test_a_command_whose_answer_was_lost_is_repeated(scene: Scene) -> None:
         handle.pause("lunch")
         assert scene.rig.row(run_id).state == "paused"
     assert scene.cable.cuts == 2
+
+
+def waiting_run(scene: Scene) -> Run:
+    return scene.well.run(scene.rig.add_parked("awaiting"))
+
+
+def send(run: Run) -> bool:
+    return run.signal("paid", idempotency_key="evt-1")
+
+
+def between_the_tries(scene: Scene, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Do this after the connection broke and before the signal is sent again."""
+    retrying = scene.well.database.retrying
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        try:
+            return retrying(*arguments, **named)
+        except AnswerLost:
+            work()
+            raise
+
+    monkeypatch.setattr(scene.well.database, "retrying", watched)
+
+
+def sent(scene: Scene, run: Run) -> int:
+    """How many signals are in its mailbox."""
+    with scene.rig.database.read() as connection:
+        return len(signals_of(connection, run.id))
+
+
+@pytest.mark.parametrize("how", list(Cut))
+def test_a_signal_whose_answer_was_lost_is_sent_by_this_call(scene: Scene, how: Cut) -> None:
+    """A sender with a key of its own hears True of the call that has sent the signal, and False of each later one."""
+    run = waiting_run(scene)
+    scene.cable.cut(how, is_commit)
+    with let_through_soon(scene.cable) if how is Cut.LATE else nullcontext():
+        assert send(run) is True
+    assert send(run) is False
+    assert (scene.cable.cuts, sent(scene, run)) == (1, 1)
+
+
+def test_a_signal_that_was_sent_may_have_been_read_by_then(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run has read it and is over before the sender asks again: it was sent all the same."""
+    run = waiting_run(scene)
+    scene.cable.cut(Cut.DONE, is_commit)
+    between_the_tries(scene, monkeypatch, lambda: scene.rig.set(run.id, state="completed"))
+    assert send(run) is True
+    assert (scene.cable.cuts, sent(scene, run)) == (1, 1)
+
+
+def test_a_signal_that_another_has_sent_meanwhile_is_the_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours never arrived, and another with the same key did: it is not taken for ours."""
+    run = waiting_run(scene)
+    message = Message(run.id, "paid", "null", "evt-1")
+    scene.cable.cut(Cut.LOST, is_commit)
+    between_the_tries(
+        scene,
+        monkeypatch,
+        lambda: scene.rig.do(
+            lambda connection: insert_signal(connection, scene.rig.dialect, message, scene.rig.now)
+        ),
+    )
+    assert send(run) is False
+    assert (scene.cable.cuts, sent(scene, run)) == (1, 1)
