@@ -33,6 +33,16 @@ class Remind(Workflow[None]):
         self.session.add(Entry(text="reminded"))
 
 
+class Later(Workflow[None]):
+    """Waits two days before its first step."""
+
+    workflow_name = "commands.Later"
+
+    @step(wait=2 * DAY)
+    def begin(self) -> None:
+        self.session.add(Entry(text="begun"))
+
+
 @pytest.fixture(autouse=True)
 def _nothing_to_do() -> None:
     DO.clear()
@@ -70,6 +80,29 @@ def test_a_pause_that_outlasts_the_instant(driver: Driver, parked: Run, shop: Sh
     driver.drain()
 
     assert parked.state is RunState.COMPLETED
+
+
+@pytest.mark.parametrize("at", [NOW, 3 * DAY])
+def test_what_happens_before_the_first_step_moves_no_instant(
+    driver: Driver, shop: Shop, at: timedelta
+) -> None:
+    """A pause, or a worker that is lost before it has parked the run: the wait counts from the start, or from the
+    instant that the start named.
+    """
+    begins_at = driver.clock.now() + at
+    run = Later.with_options(at=at).start()
+    run.pause()
+    driver.clock.travel(at + HOUR)
+    run.resume()
+    assert [each.run.id for each in driver.claim()] == [run.id]
+    driver.travel(HOUR)
+    driver.travel(HOUR)
+
+    row = run.info()
+    assert (row.state, row.wake_at) == (RunState.WAITING, begins_at + 2 * DAY)
+    assert "lost" in [entry.outcome for entry in run.steps]
+    driver.travel(2 * DAY)
+    assert shop.ledger == ["begun"]
 
 
 def test_reschedule_moves_the_instant(driver: Driver, parked: Run, shop: Shop) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from stepwell import Pause, Retry, Skip, Workflow, step
 from stepwell.states import ExecutionState, Kind, Reason, RunState
-from tests.unit.execution.memory import START, MemoryRun
+from tests.unit.execution.memory import START, Crash, MemoryRun, crash_at
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -114,18 +114,48 @@ def test_a_run_that_is_woken_early_parks_again_for_the_same_instant() -> None:
     assert run.rows == rows
 
 
-def test_the_wait_of_the_first_step_counts_from_when_the_run_was_due() -> None:
+class Late(Workflow[None]):
+    """Waits before its first step."""
+
+    workflow_name = "waits.Late"
+
+    @step(wait=2 * DAY)
+    def remind(self) -> None: ...
+
+
+def test_the_wait_of_the_first_step_counts_from_when_the_run_was_to_begin() -> None:
     """A run that is started for tomorrow with a wait of two days begins in three."""
-
-    class Late(Workflow[None]):
-        @step(wait=2 * DAY)
-        def remind(self) -> None: ...
-
     run = MemoryRun(Late)
-    run.due_at = START + DAY
+    run.begins_at = run.due_at = START + DAY
     run.activate()
 
     assert run.wake_at == START + 3 * DAY
+
+
+def test_a_pause_before_the_first_step_does_not_move_its_wait() -> None:
+    """Paused before anybody has looked at it, and resumed a day later, the run waits from its start."""
+    run = MemoryRun(Late)
+    run.pause()
+    run.clock.travel(DAY)
+    run.resume()
+    run.activate()
+
+    assert run.wake_at == START + 2 * DAY
+
+
+def test_a_worker_that_is_lost_before_the_first_step_does_not_move_its_wait() -> None:
+    """It was claimed and never parked: whoever takes it over parks it for the instant that was meant."""
+    run = MemoryRun(Late)
+    crash_at(run, 0, "before")
+    with pytest.raises(Crash):
+        run.activate()
+    run.at_boundary = lambda moment: None
+    run.clock.travel(HOUR)
+    run.lose_worker()
+    run.due_at = run.clock.now()
+    run.activate()
+
+    assert run.wake_at == START + 2 * DAY
 
 
 @pytest.mark.parametrize("again", ["retry", "policy", "pause"])

@@ -105,11 +105,11 @@ class Timer:
         return self._anchor() + spec.wait
 
     def _anchor(self) -> datetime:
-        """When the previous step ended; for a first step, when the run became due."""
+        """When the previous step ended; for a first step, when the run was to begin."""
         for fact in reversed(self._recorder.history):
             if fact.finished_at is not None and fact.kind == Kind.STEP and fact.outcome in _ENDS:
                 return fact.finished_at
-        return self._recorder.run.due_at
+        return self._recorder.run.begins_at
 
     def _computed(self, site: Site, wait_until: Any) -> datetime:
         if isinstance(wait_until, datetime):
