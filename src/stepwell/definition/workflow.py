@@ -156,7 +156,7 @@ class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
             ...     @step
             ...     def greet(self):
             ...         print(f"Hello, {self.args['name']}!")
-            >>> well = Stepwell("sqlite://")
+            >>> well = Stepwell("sqlite:///app.db")
             >>> well.migrate()
             >>> run = Greeting.start(name="Ada")
             >>> str(run.state)
