@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from stepwell import Run, RunAlreadyExists, RunState
+from stepwell import Run, RunAlreadyExists, RunState, Workflow, step
 from stepwell.states import ATTENTION, TERMINAL
 from tests.integration.store.rig import at_once, start_together, wait_until
 from tests.integration.town import SECOND, Forever, Greet, Parcel, Person, Plain, Town
@@ -88,10 +88,59 @@ def test_a_refusal_says_who_stands_there_and_what_to_do(town: Town) -> None:
     with pytest.raises(RunAlreadyExists) as caught:
         parcel(town, 7)
     assert str(caught.value) == (
-        f"town.Parcel with the identity 7 exists already: run {first.id}, ready. "
+        f"town.Parcel with number=7 exists already: run {first.id}, ready. "
         "Use on_conflict='skip' to get that run, 'replace' to cancel it, or another key=."
     )
     assert (caught.value.run, caught.value.run.created) == (first, False)
+
+
+def test_a_refusal_names_the_identity_as_its_author_does(town: Town) -> None:
+    """A hero by its class and primary key, a key as it was given; never the text or the digest that are stored."""
+    ada = town.person()
+    about = Greet.with_options(engine=town.well)
+    about.start(ada)
+    with pytest.raises(
+        RunAlreadyExists, match=rf"^town.Greet about Person {ada.id} exists already: run .*, ready"
+    ):
+        about.start(ada)
+    for key, words in (
+        ("ada", "'ada'"),
+        (7, "7"),
+        (("ada", 7), r"\('ada', 7\)"),
+        ((ada, 7), r"\(a Person, 7\)"),
+        ("x" * 5000, f"'{'x' * 76}\\.\\.\\."),
+    ):
+        named = Plain.with_options(engine=town.well, key=key)
+        named.start()
+        with pytest.raises(RunAlreadyExists, match=f"^town.Plain with the key {words} exists already"):
+            named.start()
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("number", "size"), "with number=7, size='a'"),
+        (("number", "hero"), "with number=7, about Person {ada}"),
+        ("hero", "about Person {ada}"),
+        (lambda number: number + 1, "with the identity 8"),
+    ],
+    ids=["arguments", "argument and hero", "hero", "function"],
+)
+def test_a_refusal_tells_what_a_class_is_unique_by(town: Town, names: Any, words: str) -> None:
+    """The arguments that it names, with their values; of a function what it answered."""
+
+    class Unique(Workflow[Person]):
+        unique_by = names
+
+        @step
+        def send(self) -> None: ...
+
+    ada = town.person()
+    started = Unique.with_options(engine=town.well)
+    started.start(ada, number=7, size="a")
+    with pytest.raises(RunAlreadyExists) as caught:
+        started.start(ada, number=7, size="a")
+    assert str(caught.value).startswith(f"Unique {words.format(ada=ada.id)} exists already: run ")
 
 
 def test_skip_answers_with_the_run_that_is_there(town: Town) -> None:

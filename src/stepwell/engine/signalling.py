@@ -7,6 +7,7 @@ else's transaction takes. The nudge follows after the commit; if it never comes,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -16,9 +17,10 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from stepwell.definition.checks import broken_name
+from stepwell.definition.registry import find_workflow
 from stepwell.definition.starting import StartOptions
 from stepwell.engine.transactions import current_step_scope, place_of
-from stepwell.errors import RunError, RunNotFound, RunNotLive
+from stepwell.errors import DefinitionError, RunError, RunNotFound, RunNotLive, UnknownWorkflow
 from stepwell.ids import new_token
 from stepwell.observer import EventKind
 from stepwell.states import TERMINAL
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PAYLOAD_LIMIT", "Signals"]
 
+_log = logging.getLogger(__name__)
 PAYLOAD_LIMIT: Final = 1024 * 1024
 
 
@@ -168,6 +171,8 @@ class Signals:
         """The run that can still read it; None for a wake that nobody needs."""
         run = find_run(connection, message.run_id)
         if run is not None and run.state not in TERMINAL:
+            if message.name is not None:
+                _warn_of_unknown(run, message.name)
             return run
         if message.name is None:
             return None
@@ -188,3 +193,24 @@ class Signals:
         queue = engine.database.repeating(work)
         if queue is not None:
             engine.wake_queue(queue)
+
+
+def _warn_of_unknown(run: RunRow, name: str) -> None:
+    """No step of the run's class awaits such a signal: it is kept, since a later version may; or it is a slip."""
+    try:
+        plan = find_workflow(run.workflow).plan
+    except (UnknownWorkflow, DefinitionError):
+        return
+    known = {spec.awaits.name for spec in plan.steps if spec.awaits is not None}
+    if name in known or plan.is_procedural:
+        return
+    _log.warning(
+        "no step of this workflow awaits this signal; it is kept all the same",
+        extra={
+            "action": "signal.unknown",
+            "run_id": str(run.id),
+            "workflow": run.workflow,
+            "signal": name,
+            "known": sorted(known),
+        },
+    )

@@ -20,6 +20,7 @@ from stepwell.clock import require_aware, to_micros
 from stepwell.definition.identity import RunKey, run_key
 from stepwell.definition.starting import Call, StartOptions
 from stepwell.engine.heroes import hero_columns
+from stepwell.engine.refusal import refusal
 from stepwell.engine.run import Run
 from stepwell.engine.transactions import Place, place_of
 from stepwell.errors import RunAlreadyExists, RunError, StoreError
@@ -213,7 +214,9 @@ class Starts:
             return True
         if mode == "replace" and holder.finished_at is None:
             return False
-        raise RunAlreadyExists(_refusal(start, holder, mode), Run(self._engine, holder.id, created=False))
+        raise RunAlreadyExists(
+            refusal(start.call, options, start.row, holder, mode), Run(self._engine, holder.id, created=False)
+        )
 
     def _same_args(self, holder: RunRow, start: _Start) -> bool:
         codec = self._engine.codec
@@ -262,13 +265,3 @@ def _options_text(cls: Any, options: StartOptions, at: datetime | None) -> str |
     if cls.max_recoveries is not None:
         said["max_recoveries"] = cls.max_recoveries
     return json.dumps(said) if said else None
-
-
-def _refusal(start: _Start, holder: RunRow, mode: str) -> str:
-    name = start.row["workflow"]
-    what = f"{name} with the identity {start.row['key']} exists already: run {holder.id}, {holder.state}."
-    if mode == "skip":
-        return f"{what} It was started with other arguments; same_args=False takes it all the same."
-    if holder.finished_at is not None:
-        return f"{what} {name} says unique_for = 'ever', so this identity is never free again."
-    return f"{what} Use on_conflict='skip' to get that run, 'replace' to cancel it, or another key=."

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from stepwell import (
     InvalidTransition,
@@ -25,7 +25,7 @@ from stepwell import (
 )
 from stepwell.ids import new_run_id
 from stepwell.states import RunState
-from stepwell.store.schema import signals
+from stepwell.store.schema import runs, signals
 from tests.integration.second_stage.warehouse import Line, Warehouse
 from tests.support.driving import Driver
 
@@ -97,6 +97,39 @@ def test_a_signal_wakes_the_run(driver: Driver, review: Run, house: Warehouse, w
     (row,) = mailbox(well, review)
     assert row.consumed_by == review.steps[0].position
     assert row.consumed_at == review.steps[0].finished_at
+
+
+def test_a_signal_that_no_step_awaits_is_warned_of(
+    driver: Driver, review: Run, well: Stepwell, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A slip is told with the names that the class knows, however it is sent; the signal is kept all the same."""
+    DO["send"] = lambda self: review.signal("verdikt", 3)
+    review.signal("verdikt", 1)
+    with well.database.begin() as connection:
+        review.signal("verdikt", 2, connection=connection)
+    Sender.start()
+    driver.drain()
+
+    warned = [record.__dict__ for record in caplog.records if record.name == "stepwell.engine.signalling"]
+    assert [(each["action"], each["signal"], each["known"]) for each in warned] == [
+        ("signal.unknown", "verdikt", ["verdict"])
+    ] * 3
+    assert len(mailbox(well, review)) == 3
+    assert review.state is RunState.AWAITING
+
+
+def test_a_signal_that_may_be_meant_is_not_warned_of(
+    review: Run, well: Stepwell, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that a step awaits, a wake, and whatever is sent to a run of a class that is not loaded here."""
+    foreign = Review.start()
+    with well.database.begin() as connection:
+        connection.execute(update(runs).where(runs.c.id == foreign.id).values(workflow="Elsewhere"))
+    foreign.signal("whatever")
+    review.wake()
+    review.signal("verdict", "yes")
+
+    assert caplog.records == []
 
 
 def test_an_early_signal_is_kept(driver: Driver) -> None:
