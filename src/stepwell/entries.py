@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind, Outcome, RunState
 
-__all__ = ["Execution", "JournalEntry", "Settlement", "Verdict"]
+__all__ = ["Execution", "JournalEntry", "Settlement", "Verdict", "honoured"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,19 @@ class Execution:
     error_message: str | None = None
     traceback: str | None = None
     details: str | None = None
+
+
+def honoured(request: StopRequest, position: int, at: datetime) -> Execution:
+    """The row that tells of a request which was honoured: who asked, when and why."""
+    return Execution(
+        position,
+        request.verb,
+        Kind.COMMAND,
+        ExecutionState.COMPLETED,
+        Outcome.SUCCESS,
+        finished_at=at,
+        details=request.note(RunState.RUNNING),
+    )
 
 
 @dataclass(frozen=True, slots=True)

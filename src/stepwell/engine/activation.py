@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stepwell.clock import from_micros
 from stepwell.definition.registry import find_workflow
 from stepwell.engine.heroes import hero_reference
+from stepwell.engine.honouring import honour
 from stepwell.engine.leases import Lease
 from stepwell.engine.store_journal import Place, StoreJournal
 from stepwell.entries import Settlement
@@ -19,7 +20,9 @@ from stepwell.execution.errors import describe
 from stepwell.execution.journal import Fact, RunFacts
 from stepwell.execution.linear import LinearDriver
 from stepwell.execution.outcome import Activated
+from stepwell.execution.primitives.notices import Notices
 from stepwell.execution.recorder import Recorder
+from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.suspension import LeaseLost
 from stepwell.states import Reason, RunState
 from stepwell.store.rows import RunRow
@@ -89,12 +92,15 @@ def _prepared(
     plain = make(engine, lease, place, known, None, hero_is_optional=True, workflow=run.workflow)
     try:
         if run.after_id is not None and engine.is_open(run.after_id):
-            return _settle(plain, run, _awaiting_predecessor(engine, run))
+            stopped = honour(plain, run, known)
+            if stopped is not None:
+                _tell_stopped(stopped, lambda: _recorder(engine, run, lease, place, known, make))
+            return stopped or _settle(plain, run, _awaiting_predecessor(engine, run))
         recorder = _recorder(engine, run, lease, place, known, make)
     except _Deferred as deferred:
-        return _settle(plain, run, _deferral(engine, run, deferred))
+        return honour(plain, run, known) or _settle(plain, run, _deferral(engine, run, deferred))
     except Undecodable as error:
-        return _settle(plain, run, _failure(Reason.UNDECODABLE, error))
+        return honour(plain, run, known) or _settle(plain, run, _failure(Reason.UNDECODABLE, error))
     # Outside: from here on the run may be a step further than its row was when it was claimed.
     return LinearDriver(recorder).drive()
 
@@ -181,6 +187,16 @@ def _settle(journal: StoreJournal, run: RunRow, settlement: Settlement) -> Activ
         settlement = Settlement(RunState.READY, due_at=journal.now())
         verdict = journal.write((), current_step=run.current_step, settlement=settlement)
     return Activated(settlement.state, 0, settlement.reason, settlement.wake_at)
+
+
+def _tell_stopped(stopped: Activated, prepare: Callable[[], Recorder]) -> None:
+    """Call the class's hook for a run that was stopped before anything of it was driven."""
+    try:
+        recorder = prepare()
+    except (_Deferred, Undecodable):
+        return
+    settlement = Settlement(stopped.state, reason=stopped.reason)
+    Notices(recorder, ActivationRuntime(recorder)).settled(settlement, None)
 
 
 def _awaiting_predecessor(engine: Stepwell, run: RunRow) -> Settlement:

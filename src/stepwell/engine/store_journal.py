@@ -21,7 +21,7 @@ from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.observer import Event, EventKind
 from stepwell.serialization import RecordRef
-from stepwell.states import UNFINISHED, ExecutionState, RunState
+from stepwell.states import UNFINISHED, ExecutionState, Kind, RunState
 from stepwell.store.claims import Renewal
 from stepwell.store.database import AnswerLost, WriteLockBusy
 from stepwell.store.journal import row_mark
@@ -243,7 +243,8 @@ class StoreJournal:
         """Observers hear of what is durable."""
         worker, workflow = entry.worker, self._workflow
         for row in entry.executions:
-            if row.finished_at is not None:
+            # What a person did was told when it was asked for.
+            if row.finished_at is not None and row.kind is not Kind.COMMAND:
                 facts = {
                     "kind": row.kind.value,
                     "state": row.state.value,

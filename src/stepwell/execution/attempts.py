@@ -123,7 +123,8 @@ def closed(fact: Fact, state: ExecutionState, outcome: Outcome, at: datetime) ->
         position=fact.position,
         name=fact.name,
         key=fact.key,
-        kind=Kind(fact.kind),
+        # It says which row it is, and is not written again: one that a newer version knows is no obstacle.
+        kind=Kind(fact.kind) if fact.kind in set(Kind) else Kind.STEP,
         state=state,
         outcome=outcome,
         attempt=fact.attempt,
