@@ -97,6 +97,8 @@ _SHOWN: Final[Sequence[str]] = (
     "attempt",
     "state",
     "started_at",
+    "cursor",
+    "continues_from",
     "worker",
     "details",
 )
@@ -128,6 +130,9 @@ def show_body(
         literal(row.attempt),
         literal("in_progress"),
         literal(row.started_at, executions.c.started_at.type),
+        # What an execution took over is lost with it otherwise, should it end before its first checkpoint.
+        literal(row.cursor, executions.c.cursor.type),
+        literal(row.continues_from, executions.c.continues_from.type),
         literal(worker),
         literal(details, executions.c.details.type),
     ).where(

@@ -20,7 +20,8 @@ from sqlalchemy import update
 
 from stepwell import ManualClock, Run, Stepwell, Workflow, resumable_step, step
 from stepwell.definition.starting import set_default_engine
-from stepwell.states import RunState
+from stepwell.execution.suspension import LeaseLost
+from stepwell.states import LIVE, RunState
 from stepwell.worker.heartbeat import Heartbeat
 from tests.integration.second_stage.walker import LEASE, Killed
 from tests.integration.second_stage.warehouse import Item, Line, Warehouse
@@ -28,6 +29,8 @@ from tests.support.driving import Driver
 
 ROOT = Path(__file__).parents[3]
 DO: dict[int, Callable[[Any], Any]] = {}
+AT_FIRST: dict[bool, Callable[[], Any]] = {}
+"""What happens before the first item of an execution that goes on from another one, or of one that does not."""
 
 
 class Walk(Workflow):
@@ -37,6 +40,7 @@ class Walk(Workflow):
 
     @resumable_step
     def walk(self) -> None:
+        AT_FIRST.pop(self.cursor.resumed, lambda: None)()
         for number in self.cursor.iterate(range(10)):
             self.session.add(Line(text=f"item {number}"))
             self.progress(number, 10)
@@ -49,6 +53,7 @@ class Walk(Workflow):
 @pytest.fixture(autouse=True)
 def _nothing_to_do() -> None:
     DO.clear()
+    AT_FIRST.clear()
 
 
 def items(*numbers: int) -> list[str]:
@@ -191,6 +196,36 @@ def test_a_checkpoint_shows_how_far_it_has_come(driver: Driver, well: Stepwell) 
     if well.database.dialect.name != "sqlite":
         assert seen[1] == ("in_progress", "4", {"progress": {"done": 77, "total": 100}})
     assert run.steps[0].details is None
+
+
+def test_an_execution_that_was_only_shown_keeps_the_cursor_that_it_took_over(
+    driver: Driver, well: Stepwell, house: Warehouse
+) -> None:
+    """Its worker is lost after a heartbeat has made it visible and before its first checkpoint: the items before it are
+    done all the same.
+    """
+    heartbeat = Heartbeat(well, driver._claimer._contact, "by hand")
+    run = Walk.start()
+
+    def die(self: Any) -> None:
+        raise LeaseLost
+
+    def die_visibly() -> None:
+        driver.clock.travel(timedelta(seconds=9))
+        heartbeat.beat()
+        raise LeaseLost
+
+    DO[3] = die
+    driver.drain()
+    AT_FIRST[True] = die_visibly
+    while run.state in LIVE:
+        driver.travel(well.lease)
+
+    assert run.state is RunState.COMPLETED
+    assert house.lines() == items(*range(10))
+    assert outcomes(run)[:3] == [("walk", "lost", "3"), ("walk", "lost", "3"), ("walk", "success", "10")]
+    first, second, third, _ = run.steps
+    assert (second.continues_from, third.continues_from) == (first.position, second.position)
 
 
 class Crossing(Workflow):
