@@ -22,6 +22,8 @@ SYSTEMS = {
     "dbos": "bench.systems.dbos:Dbos",
     "absurd": "bench.systems.absurd:Absurd",
     "bare": "bench.systems.bare:Bare",
+    "stepwell loop": "bench.systems.stepwell:StepwellLoop",
+    "plain loop": "bench.systems.loops:PlainLoop",
 }
 
 

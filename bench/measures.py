@@ -7,9 +7,12 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.systems.base import STEPS, Counts, Engine, System, Unfinished, tally
+
+if TYPE_CHECKING:
+    from bench.systems.loops import Loop
 
 __all__ = ["MEASURES"]
 
@@ -134,6 +137,26 @@ def seed(system: Engine, *, runs: int) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began_at}
 
 
+def fill(system: Loop, *, items: int) -> dict[str, Any]:
+    """Have so many rows to go through, and none written."""
+    # Here and below: what a system does not use must not count as its memory.
+    from bench.systems.loops import stock
+
+    system.create()
+    stock(system.engine, items)
+    return {}
+
+
+def loop(system: Loop, *, items: int) -> dict[str, Any]:
+    """Rows per second: one is written for each that is read, and a hundred share a commit."""
+    from bench.systems.loops import verify_notes
+
+    seconds = system.go()
+    peak_mb = peak_memory_mb()
+    verify_notes(system.engine, items)
+    return {"value": items / seconds, "peak_mb": peak_mb}
+
+
 def peak_memory_mb() -> float:
     """The most that this process has held in memory, its interpreter and libraries included."""
     try:
@@ -170,5 +193,5 @@ def _verify_started(found: int, wanted: int) -> None:
 
 MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     measure.__name__: measure
-    for measure in (trial, throughput, starts, bulk, latency, park, wake_mode, wake, seed)
+    for measure in (trial, throughput, starts, bulk, latency, park, wake_mode, wake, seed, fill, loop)
 }

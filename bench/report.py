@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench.figures import Figure, Figures, Key, ratio
 from bench.options import SCENARIOS, Options
+from bench.scenarios import LOOPS
 from bench.targets import Verdict, judge
 
 __all__ = ["as_json", "print_report"]
@@ -37,7 +38,8 @@ def _print_scenario(
     rows = [(key, figure) for key, figure in figures if (key.scenario, key.database) == (scenario, database)]
     if not rows:
         return
-    systems = [system for system in options.systems if any(key.system == system for key, _ in rows)]
+    known = (*options.systems, *LOOPS[1:])
+    systems = [system for system in known if any(key.system == system for key, _ in rows)]
     peers = systems[1:] if systems[0] == "stepwell" else []
     units = {figure.unit for _, figure in rows}
     title = f"({scenario}) {SCENARIOS[scenario]} · {database}"

@@ -1,4 +1,4 @@
-"""The five scenarios: which process measures what, and in which order.
+"""The six scenarios: which process measures what, and in which order.
 
 Within a round each system has its turn, and the next round goes the other way: what the machine does
 meanwhile hits all of them alike.
@@ -20,11 +20,14 @@ from bench.process import Child, Failure
 __all__ = ["Crew", "run_scenario"]
 
 THREADS = (1, 4, 16)
+LOOPS = ("stepwell", "plain")
+"""Whom (f) compares, whatever peers are asked for."""
 _MOST = THREADS[-1]
 _SERVERS_ONLY = {"absurd"}
 _NO_ENGINE = {"bare"}
 _FIRST_LEAD_SECONDS = 3.0
 _LEADS = 4
+_FEWER = 10
 
 
 class Crew:
@@ -42,6 +45,8 @@ class Crew:
             _SERVERS_ONLY if databases.kind == "sqlite" else set()
         )
         self._systems = [system for system in options.systems if system not in absent]
+        if scenario == "f":
+            self._systems = list(LOOPS) if "stepwell" in options.systems else []
         self._round = 0
 
     def turns(self) -> Iterator[str]:
@@ -199,10 +204,33 @@ def _finished(crew: Crew) -> None:
                         _measure_steps(crew, system, label, children[system], size, _MOST)
 
 
+def _loops(crew: Crew) -> None:
+    """Each time in a process of its own that has filled no table, so that its memory is the loop's alone."""
+    items = crew.options.items
+    for _ in range(crew.options.rounds):
+        for system in crew.turns():
+            with crew.attempt(system, f"{items:,} rows"):
+                for count in (items // _FEWER, items):
+                    _measure_loop(crew, system, count, is_full=count == items)
+
+
+def _measure_loop(crew: Crew, system: str, items: int, *, is_full: bool) -> None:
+    with crew.fresh(system) as url:
+        with crew.child(f"{system} loop", url) as child:
+            child.measure("fill", items=items)
+        with crew.child(f"{system} loop", url) as child:
+            found = child.measure("loop", items=items)
+    mode = "one after the other"
+    if is_full:
+        crew.record(system, f"{items:,} rows", found["value"], "rows/s", mode)
+    crew.record(system, f"{items:,} rows, peak memory", found["peak_mb"], "MB", mode)
+
+
 _RUN: dict[str, Callable[[Crew], None]] = {
     "a": _throughput,
     "b": _starts,
     "c": _latency,
     "d": _sleepers,
     "e": _finished,
+    "f": _loops,
 }

@@ -51,6 +51,21 @@ TARGETS = (
     Target("d", "postgresql", "10,000, peak memory", 120, is_limit=True),
     Target("e", "postgresql", "200,000 finished", 0.9, over="0 finished"),
     Target("e", "sqlite", "200,000 finished", 0.9, over="0 finished"),
+    *(
+        target
+        for database in ("postgresql", "sqlite")
+        for target in (
+            Target("f", database, "100,000 rows", 0.5, against="plain"),
+            Target(
+                "f",
+                database,
+                "100,000 rows, peak memory",
+                1.1,
+                over="10,000 rows, peak memory",
+                is_limit=True,
+            ),
+        )
+    ),
 )
 
 

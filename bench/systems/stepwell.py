@@ -9,14 +9,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from sqlalchemy import select
 
-from bench.systems.base import STEPS, Counts, tally
+from bench.systems.base import STEPS, Counts, Unfinished, tally
 from bench.systems.copies import Copied, copy_run
-from stepwell import Stepwell, Worker, Workflow, step
+from bench.systems.loops import EVERY, Item, note_on, open_engine
+from stepwell import RunState, Stepwell, Worker, Workflow, resumable_step, step
 
-__all__ = ["StepwellSystem"]
+__all__ = ["StepwellLoop", "StepwellSystem"]
 
 _MODE = "worker"
+_PATIENCE_SECONDS = 120.0
 _UNFINISHED = " + ".join(
     f"(SELECT count(*) FROM stepwell_runs WHERE {column} IS NOT NULL)"
     for column in ("lane", "wake_at", "lease_expires_at")
@@ -43,6 +46,16 @@ class Sleeper(Workflow):
     @step(wait_until=lambda self: self.args["due"])
     def wake(self) -> None:
         tally.begin()
+
+
+class Notes(Workflow):
+    """The loop of (f), which goes on from its last checkpoint wherever it was interrupted."""
+
+    @resumable_step(checkpoint_every=EVERY)
+    def write(self) -> None:
+        tally.begin()
+        for item in self.cursor.iterate(select(Item)):
+            self.session.add(note_on(item))
 
 
 class StepwellSystem:
@@ -137,3 +150,30 @@ class StepwellSystem:
         if self._connection is None:
             self._connection = sqlite3.connect(self._path) if self._path else psycopg.connect(self._url)
         return self._connection
+
+
+class StepwellLoop(StepwellSystem):
+    """One resumable step, driven by a worker with one thread."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.engine = open_engine(url)
+
+    def go(self) -> float:
+        tally.expect(1)
+        run = Notes.start()
+        try:
+            self.work(1, _MODE)
+            tally.wait(_PATIENCE_SECONDS)
+            while self.unfinished():
+                time.sleep(0.005)
+            seconds = time.perf_counter() - tally.first_at
+        finally:
+            self.rest()
+        if run.state is not RunState.COMPLETED:
+            raise Unfinished(f"the run is {run.state}")
+        return seconds
+
+    def close(self) -> None:
+        self.engine.dispose()
+        super().close()
