@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.errors import SchemaOutdated, UnsupportedDatabase
-from stepwell.store import migrating
+from stepwell.store import migrating, migrations
 from stepwell.store.dialects.schema_changes import schema_transaction
 from stepwell.store.schema import metadata
 from tests.databases import Product
@@ -285,3 +289,41 @@ def test_an_engine_in_autocommit_mode_is_upgraded_in_one_piece(engine: Engine) -
     with pytest.raises(ConnectionAbortedError):
         migrating.upgrade(loose)
     assert bool(inspect(engine).get_table_names()) == (engine.dialect.name == "mysql")
+
+
+def test_the_revisions_are_those_that_alembic_would_run() -> None:
+    """Law: what the files are called, and in which order, is what Alembic reads in them."""
+    scripts = ScriptDirectory(migrations.__path__[0])
+    in_order = [script.revision for script in scripts.walk_revisions()][::-1]
+    assert list(migrating._revisions()) == in_order
+    assert migrating.head() == scripts.get_current_head()
+
+
+_LOOK = """
+import sys
+from stepwell import SchemaOutdated, Stepwell, Worker
+well = Stepwell(sys.argv[1])
+print("alembic" in sys.modules)
+try:
+    Worker(well).start()
+except SchemaOutdated as error:
+    print(error)
+print("alembic" in sys.modules)
+well.migrate()
+print("alembic" in sys.modules, well.check())
+"""
+
+
+def test_alembic_is_imported_by_whoever_migrates(tmp_path: Path) -> None:
+    """Law: neither an import of the library nor a worker's look at its tables takes Alembic's long import."""
+    url = f"sqlite:///{tmp_path / 'app.db'}"
+    finished = subprocess.run(
+        [sys.executable, "-c", _LOOK, url], capture_output=True, text=True, check=True, timeout=60
+    )
+    remedy = "run `stepwell db upgrade`, or call migrate() on the engine."
+    assert finished.stdout.splitlines() == [
+        "False",
+        f"{url} has no tables of Stepwell: {remedy}",
+        "False",
+        "True []",
+    ]

@@ -1,34 +1,24 @@
 """Bringing the tables to the shape that this version of the library needs, and saying when they are not.
 
-The tables' revision is kept in a table of its own, so an application's own Alembic is not disturbed.
+The tables' revision is kept in a table of its own, so an application's own Alembic is not disturbed. Alembic itself
+is imported by whoever upgrades: to look at the revision, as every worker does, takes none of it.
 """
 
 from __future__ import annotations
 
-import io
-import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, assert_never
+from pkgutil import iter_modules
+from typing import assert_never
 
-from alembic.operations import Operations
-from alembic.runtime.migration import MigrationContext, MigrationStep
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, make_url
+from sqlalchemy import Engine, inspect, make_url, text
 
 from stepwell.errors import SchemaOutdated, StoreError
-from stepwell.store import migrations
 from stepwell.store.dialects import DatabaseOptions, dialect_named
-from stepwell.store.dialects.schema_changes import schema_transaction
-from stepwell.store.migrations.tables import Tables
+from stepwell.store.migrations import VERSION_TABLE, versions
 
 __all__ = ["Finding", "SchemaState", "check", "current", "head", "sql", "state_of", "upgrade"]
-
-_log = logging.getLogger(__name__)
-_VERSION_TABLE: Final = "stepwell_schema_version"
 
 
 class SchemaState(StrEnum):
@@ -55,17 +45,20 @@ class Finding:
 
 def head() -> str:
     """The revision that this version of the library needs."""
-    revision = _scripts().get_current_head()
-    if revision is None:
+    known = _revisions()
+    if not known:
         raise StoreError("the migrations are not there: the installation is damaged, install stepwell again")
-    return revision
+    return known[-1]
 
 
 def current(engine: Engine) -> str | None:
     """The revision that the database's tables have; None if Stepwell never made any."""
     # An engine's transactions may take SQLite's write lock when they begin; a look must not wait for it.
     with engine.connect().execution_options(sqlite_begin="DEFERRED") as connection:
-        return _context(connection).get_current_revision()
+        if not inspect(connection).has_table(VERSION_TABLE):
+            return None
+        revision: str | None = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+        return revision
 
 
 def state_of(revision: str | None) -> SchemaState:
@@ -74,8 +67,7 @@ def state_of(revision: str | None) -> SchemaState:
         return SchemaState.MISSING
     if revision == head():
         return SchemaState.CURRENT
-    known = {script.revision for script in _scripts().walk_revisions()}
-    return SchemaState.OUTDATED if revision in known else SchemaState.NEWER
+    return SchemaState.OUTDATED if revision in _revisions() else SchemaState.NEWER
 
 
 def upgrade(engine: Engine) -> list[str]:
@@ -96,13 +88,9 @@ def upgrade(engine: Engine) -> list[str]:
     """
     if state_of(current(engine)) in (SchemaState.CURRENT, SchemaState.NEWER):
         return []
-    applied: list[str] = []
-    with schema_transaction(engine) as connection:
-        context = _context(connection, applied=applied)
-        context.run_migrations(tables=Tables(Operations(context)))
-    for revision in applied:
-        _log.info("schema upgraded", extra={"action": "schema_upgraded", "revision": revision})
-    return applied
+    from stepwell.store import upgrading  # noqa: PLC0415  # Alembic: most processes never need it
+
+    return upgrading.upgrade(engine)
 
 
 def sql(dialect_url: str) -> str:
@@ -116,13 +104,9 @@ def sql(dialect_url: str) -> str:
     """
     url = make_url(dialect_url)
     dialect_named(url.get_backend_name(), DatabaseOptions())
-    script = io.StringIO()
-    context = MigrationContext.configure(
-        dialect=url.get_dialect()(), opts={"as_sql": True, "output_buffer": script, **_options([])}
-    )
-    with context.begin_transaction():
-        context.run_migrations(tables=Tables(Operations(context)))
-    return script.getvalue()
+    from stepwell.store import upgrading  # noqa: PLC0415  # Alembic: most processes never need it
+
+    return upgrading.script(url.get_dialect()())
 
 
 def check(engine: Engine) -> list[Finding]:
@@ -158,21 +142,6 @@ def check(engine: Engine) -> list[Finding]:
 
 
 @cache
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory(str(Path(migrations.__file__).parent))
-
-
-def _context(connection: Connection, *, applied: list[str] | None = None) -> MigrationContext:
-    return MigrationContext.configure(connection, opts=_options([] if applied is None else applied))
-
-
-def _options(applied: list[str]) -> dict[str, Any]:
-    """Alembic's options; the revisions that get applied are added to ``applied``."""
-
-    def steps(revision: Any, _context: MigrationContext) -> Iterable[MigrationStep]:
-        return _scripts()._upgrade_revs("head", revision)
-
-    def note(*, step: Any, **_: Any) -> None:
-        applied.append(step.up_revision_id)
-
-    return {"version_table": _VERSION_TABLE, "fn": steps, "on_version_apply": [note]}
+def _revisions() -> tuple[str, ...]:
+    """The revisions in their order: what the names of their modules begin with."""
+    return tuple(sorted(each.name.partition("_")[0] for each in iter_modules(versions.__path__)))

@@ -5,3 +5,12 @@ spells out columns and types and imports nothing from ``schema`` or ``types``: t
 a released revision does must not. It only adds, so that workers of the version before go on working while a
 deploy is under way; what is no longer needed is dropped one release later.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["VERSION_TABLE"]
+
+VERSION_TABLE: Final = "stepwell_schema_version"
+"""Where the tables' revision is kept."""
