@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from _stepwell_pytest import stepwell
 from stepwell.testing import Workbench
-from stepwell.testing.plugin import stepwell
 
 __all__ = ["bench", "stepwell"]
 

@@ -98,6 +98,13 @@ def test_the_fixture_is_there_without_a_word(run_pytest: Callable[..., str]) -> 
     assert "3 passed" in run_pytest("-k", "used")
 
 
+def test_the_library_is_not_imported_for_other_tests(run_pytest: Callable[..., str], tmp_path: Path) -> None:
+    """It may be installed where only some tests are about workflows: the others do not wait for its import."""
+    test = 'import sys\n\ndef test_other():\n    assert {"stepwell", "sqlalchemy"}.isdisjoint(sys.modules)\n'
+    (tmp_path / "test_other.py").write_text(f"{test}    assert '_stepwell_pytest' in sys.modules\n")
+    assert "1 passed" in run_pytest("test_other.py")
+
+
 def test_a_failed_test_shows_the_author_what_happened(run_pytest: Callable[..., str]) -> None:
     """The test's line, the step's line, the run's history; no frame of the library between them."""
     told = run_pytest("-k", "wrong_steps or fails")
