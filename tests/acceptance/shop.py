@@ -24,10 +24,11 @@ APPLICATION: Final = """
 import os
 import time
 from datetime import timedelta
+from pathlib import Path
 
 from sqlalchemy import text
 
-from stepwell import Stepwell, Workflow, step
+from stepwell import Poll, Signal, Stepwell, Workflow, resumable_step, step
 
 well = Stepwell(os.environ["SHOP_DATABASE"])
 number = 42
@@ -72,6 +73,27 @@ class Slow(Workflow):
 
     @step
     def rest(self): ...
+
+
+class Review(Workflow):
+    @step(awaits=Signal("verdict", timeout=timedelta(days=3)))
+    def decide(self, verdict):
+        self.context["verdict"] = verdict
+
+    @step(gate=lambda self: Path("open").exists())
+    def enter(self): ...
+
+    @step(wait_until=Poll(lambda self: False, every=timedelta(minutes=5)))
+    def settle(self): ...
+
+
+class Import(Workflow):
+    @resumable_step
+    def load(self):
+        for number in self.cursor.iterate(range(10)):
+            while number == 4 and not Path("go").exists():
+                time.sleep(0.01)
+            self.progress(number + 1, 10)
 """
 
 

@@ -21,7 +21,7 @@ def shop(tmp_path: Path, sqlite_url: str) -> Shop:
     [
         ("nowhere.app:well", "there is no module 'nowhere'"),
         ("shop:wall", "shop has no 'wall'"),
-        ("shop:number", "shop:number is a int"),
+        ("shop:number", "shop:number is an int"),
         ("shop", "'shop' names no engine: write module:attribute"),
         ("careless:well", "careless cannot be imported: it needs the module 'not_installed'"),
     ],
@@ -47,11 +47,11 @@ def test_an_error_in_the_applications_own_code_shows_where(shop: Shop) -> None:
 
 
 def test_a_wrong_definition_is_told_in_one_line(shop: Shop) -> None:
-    """A class that breaks a rule says which class, step and rule: the message is all one needs."""
+    """A class that breaks a rule says which class, step and rule: an application that cannot be loaded."""
     code = "from stepwell import *\nclass W(Workflow):\n    @step(wait=3)\n    def late(self): ...\n"
     (shop.folder / "wrong.py").write_text(code, encoding="utf-8")
     done = shop.run("-A", "wrong:well", "runs", "list")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("Error: W.late: wait")
     assert done.stderr.count("\n") == 1
 

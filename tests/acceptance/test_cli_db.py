@@ -94,7 +94,7 @@ def test_a_journal_without_its_run_fails_the_check(shop: Shop, file: Path) -> No
     connection.close()
     done = shop.run("db", "check")
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: 1 journal entries and 0 signals belong to runs that are gone")
+    assert done.stderr.startswith("Error: 1 journal entry and 0 signals belong to runs that are gone")
     assert json.loads(shop.run("db", "check", "--json").stdout)["orphans"]["executions"] == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,9 +62,30 @@ def test_a_list_can_be_narrowed(shop: Shop) -> None:
     assert [run["id"] for run in documents(shop, "--state", "ready", "--state", "failed")] == [third, second]
     assert [run["id"] for run in documents(shop, "--step", "fail")] == [third]
     assert [run["id"] for run in documents(shop, "--limit", "1")] == [third]
-    assert documents(shop, "--workflow", "Nothing") == []
+    assert documents(shop, "--workflow", "Slow") == []
     assert "--limit shows more" in shop.run("runs", "list", "--limit", "2").stdout
     assert shop.run("runs", "list", "--attention", "--state", "ready").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "advice"),
+    [
+        ("Ordr", (), "Did you mean 'Order'?"),
+        ("Zebra", ("--json",), "The application has A workflow whose name goes on"),
+    ],
+)
+def test_a_workflow_that_nobody_knows_is_no_empty_list(
+    shop: Shop, name: str, options: tuple[str, ...], advice: str
+) -> None:
+    """A misspelt name must not look like good news; one that is known, or has runs, may have none that fit."""
+    done = shop.run("runs", "list", "--workflow", name, *options)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"Error: there is no workflow {name!r}, and no run of one. {advice}")
+    assert shop.run("runs", "list", "--workflow", "Order").stdout == "No runs.\n"
+    start(shop, "[Order.start()]")
+    elsewhere = ("runs", "list", "--database", shop.url, "--workflow")
+    assert shop.run(*elsewhere, "Order", "--attention", STEPWELL_APP="").stdout == "No runs.\n"
+    assert "only names that runs have are known" in shop.run(*elsewhere, name, STEPWELL_APP="").stderr
 
 
 def test_json_is_one_document_with_utc_instants(shop: Shop) -> None:
@@ -89,8 +111,44 @@ def test_show_tells_where_a_run_stands_and_how_it_got_there(shop: Shop) -> None:
     assert '{"text":"the printer is on fire"}' in words.replace('": "', '":"')
     assert "1 fail 1 failed" in words
     assert "the printer" in words.partition("OUTCOME")[2]
+    assert "The step has failed once, with ValueError" in words
     table = done.stdout.partition("#  ")[2].splitlines()
     assert max(map(len, table)) <= 80
+
+
+def test_show_tells_what_kind_of_wait_it_is(shop: Shop) -> None:
+    """Each wait of the journal has its kind: a timer, a signal by its name, a gate, a poll."""
+    (shop.folder / "open").touch()
+    order, review = start(shop, "[Order.start(), Review.start()]")
+    shop.drain(until=["awaiting"])
+    assert re.search(
+        r"remind  +1  scheduled .* timer until \d\d-\d\d", shop.run("runs", "show", order).stdout
+    )
+    assert re.search(
+        r"decide  +1  scheduled .* signal 'verdict' until \d\d-\d\d",
+        shop.run("runs", "show", review, columns=100).stdout,
+    )
+    (shop.folder / "open").unlink()
+    shop.run("runs", "signal", review, "verdict", "--payload", "7")
+    shop.drain(until=["awaiting"])
+    assert re.search(r"enter  +1  scheduled .* gate\n", shop.run("runs", "show", review).stdout)
+    (shop.folder / "open").touch()
+    shop.run("runs", "wake", review)
+    shop.drain(until=["waiting"])
+    shown = shop.run("runs", "show", review, columns=100).stdout
+    assert re.search(r"decide  +1  success .* signal 'verdict'\n", shown)
+    assert re.search(r"settle  +1  scheduled .* poll, next look at \d\d-\d\d", shown)
+
+
+def test_show_tells_who_gave_a_command_and_where_to(shop: Shop) -> None:
+    """Not only to machines: who resumed a run, from which state and which step, and what counts no more."""
+    [run_id] = start(shop, "[Broken.start(text='x')]")
+    shop.drain()
+    shop.run("runs", "resume", run_id, "--by", "carol", "--from-step", "fail", "--new-keys")
+    words = " ".join(shop.run("runs", "show", run_id).stdout.split())
+    assert "superseded, ValueError: x" in words
+    assert "(resume) 1 success" in words
+    assert "by carol, while failed, from step 'fail', with new keys" in words
 
 
 def test_commands_take_a_run_through_its_states(shop: Shop) -> None:

@@ -174,6 +174,14 @@ def test_a_worker_takes_from_its_queues_only(shop: Shop, started: list[subproces
     assert {run.queue: run.state for run in shop.runs().values()} == {"other": "ready", "mail": "waiting"}
 
 
+@pytest.mark.parametrize("name", ["", " ", "mail "])
+def test_a_queue_that_no_run_can_be_in_is_refused(shop: Shop, name: str) -> None:
+    """An empty variable in a unit file must not make a worker that waits for nothing for ever."""
+    done = shop.run("worker", "-q", "default", "-q", name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"a name must not be empty, nor begin or end with a space; got {name!r}" in done.stderr
+
+
 def test_a_worker_without_workflows_says_so(shop: Shop, started: list[subprocess.Popen[str]]) -> None:
     """An application that forgets to import its classes puts off every run: the log says so."""
     code = "import os\nfrom stepwell import Stepwell\nwell = Stepwell(os.environ['SHOP_DATABASE'])\n"

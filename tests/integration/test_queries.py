@@ -149,6 +149,16 @@ def test_a_query_is_a_value(town: Town) -> None:
     assert query == town.well.runs()
 
 
+def test_a_state_that_there_is_not_is_named_with_those_that_there_are(town: Town) -> None:
+    """Who guesses a word learns the right ones from the message."""
+    with pytest.raises(ValueError) as refused:
+        town.well.runs().in_state("ready", "done")
+    assert str(refused.value) == (
+        "'done' is no state of a run; the states are ready, running, waiting, awaiting, paused, failed, "
+        "completed, canceled"
+    )
+
+
 # -- what is done to all of them --------------------------------------------------------------------------
 
 

@@ -115,6 +115,23 @@ def test_a_row_that_nobody_understands_does_not_break_the_list(connection: Conne
     assert (listed[0].state, listed[0].args) == ("levitating", "{not json")
 
 
+def test_open_entries_are_what_runs_are_at(connection: Connection) -> None:
+    """Law: of each run asked for, in order, what is scheduled or in progress and still counts; nothing of others."""
+    first, second, third = (add_run(connection) for _ in range(3))
+    add_execution(connection, first, 1)
+    add_execution(connection, first, 3, state="in_progress")
+    add_execution(connection, first, 2, state="scheduled", kind="signal")
+    add_execution(connection, first, 4, state="scheduled", superseded_at=NOON)
+    add_execution(connection, second, 1, state="failed")
+    add_execution(connection, third, 1, state="scheduled")
+    found = reads.open_entries(connection, [first, second])
+    assert {run_id: [row.position for row in rows] for run_id, rows in found.items()} == {
+        first: [2, 3],
+        second: [],
+    }
+    assert reads.open_entries(connection, []) == {}
+
+
 @pytest.fixture
 def zoo(connection: Connection) -> dict[str, UUID]:
     """One run for each thing that a filter can tell apart."""

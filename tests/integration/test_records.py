@@ -321,7 +321,7 @@ def test_records_load_through_any_synchronous_session(engine: Engine, session: S
         ),
         (
             RecordRef("sa", f"{__name__}:Line", ("A1",)),
-            r"has 1 key values, but its primary key is \(order, number\)",
+            r"has 1 key value, but its primary key is \(order, number\)",
         ),
     ],
     ids=["class gone", "not mapped", "other key"],

@@ -325,7 +325,7 @@ def test_an_asynchronous_session_is_refused_with_the_way_to_go(town: Town) -> No
     """It cannot be used from synchronous code; the message shows what to write. Other objects are named."""
     with pytest.raises(RunError, match=r"await session\.run_sync\(lambda s: .*session=s.*\.start"):
         plain(town, session=_NotASession())
-    with pytest.raises(RunError, match="takes a SQLAlchemy Session; got a Engine"):
+    with pytest.raises(RunError, match="takes a SQLAlchemy Session; got an Engine"):
         plain(town, session=_Executes())
 
 

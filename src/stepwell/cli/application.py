@@ -15,6 +15,7 @@ import click
 from stepwell.cli.exits import CommandFailed, ExitCode
 from stepwell.engine.engine import Stepwell
 from stepwell.errors import SchemaOutdated
+from stepwell.serialization.paths import with_article
 
 __all__ = ["Application", "app_option", "database_options", "load_engine"]
 
@@ -103,7 +104,7 @@ def load_engine(target: str) -> Stepwell:
         value = value()
     if not isinstance(value, Stepwell):
         raise _refused(
-            f"{target} is a {type(value).__name__}: -A wants a Stepwell(...), or a function that makes one."
+            f"{target} is {with_article(type(value).__name__)}: -A wants a Stepwell(...), or a function that makes one."
         )
     return value
 

@@ -6,7 +6,9 @@ import click
 
 from stepwell.cli.application import Application, database_options, require_file
 from stepwell.cli.exits import CommandFailed
+from stepwell.cli.options import json_option
 from stepwell.cli.terminal import complain, say, say_json
+from stepwell.cli.words import counted
 from stepwell.engine.engine import Stepwell
 from stepwell.errors import SchemaOutdated
 from stepwell.store import migrating
@@ -21,11 +23,8 @@ def db() -> None:
     """Make, print and check the tables."""
 
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
-
-
 @db.command()
-@_json_option
+@json_option
 @database_options
 @click.pass_obj
 def upgrade(application: Application, as_json: bool) -> None:
@@ -53,7 +52,7 @@ def sql(application: Application) -> None:
 
 
 @db.command()
-@_json_option
+@json_option
 @database_options
 @click.pass_obj
 def check(application: Application, as_json: bool) -> None:
@@ -70,20 +69,21 @@ def check(application: Application, as_json: bool) -> None:
         orphans = find_orphans(connection)
     if as_json:
         told = [{"code": finding.code, "message": finding.message} for finding in findings]
-        counted = {
+        numbers = {
             "executions": orphans.executions,
             "signals": orphans.signals,
             "counted_up_to": orphans.limit,
         }
-        say_json({**_document(engine), "findings": told, "orphans": counted})
+        say_json({**_document(engine), "findings": told, "orphans": numbers})
     else:
         say(f"{_name(engine)}: the tables have revision {_revision(engine)}.")
         for finding in findings:
             say(f"Note: {finding.message}")
     if orphans.executions or orphans.signals:
         raise CommandFailed(
-            f"{orphans.executions} journal entries and {orphans.signals} signals belong to runs that are "
-            f"gone (counted up to {orphans.limit}): somebody deleted runs by hand."
+            f"{counted(orphans.executions, 'journal entry', 'journal entries')} and "
+            f"{counted(orphans.signals, 'signal')} belong to runs that are gone (counted up to "
+            f"{orphans.limit}): somebody deleted runs by hand."
         )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -47,9 +50,14 @@ def demo(context: click.Context, customers: int, folder: Path | None) -> None:
                 complain(line)
             code = ExitCode.FAILED
         if folder is not None:
-            database = place / "demo.db"
-            screen.say(f"\nLook around: stepwell runs list --database sqlite:///{database}")
+            url = shlex.quote(f"sqlite:///{place / 'demo.db'}")
+            screen.say(f"\nLook around: {_called()} runs list --database {url}")
     context.exit(code)
+
+
+def _called() -> str:
+    """How the command line can be called from here: `bin/demo` puts nothing on the path."""
+    return "stepwell" if shutil.which("stepwell") else f"{shlex.quote(sys.executable)} -m stepwell"
 
 
 def _new_folder(folder: Path) -> Path:

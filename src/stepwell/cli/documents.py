@@ -10,7 +10,7 @@ from uuid import UUID
 
 from stepwell.store.rows import ExecutionRow, RunRow
 
-__all__ = ["execution_document", "instant", "run_document"]
+__all__ = ["execution_document", "instant", "run_document", "stored"]
 
 _LISTED: Final = (
     "id",
@@ -69,12 +69,12 @@ def _value(name: str, value: Any) -> Any:
         case UUID():
             return str(value)
         case str() if name in _STORED:
-            return _stored(value)
+            return stored(value)
         case _:
             return value
 
 
-def _stored(text: str) -> Any:
+def stored(text: str) -> Any:
     """What the stored text says; a text that is no JSON stands for itself."""
     try:
         return json.loads(text)

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
-from stepwell.errors import SchemaOutdated, StepwellError
+from stepwell.errors import DefinitionError, SchemaOutdated, StepwellError
 from stepwell.store.database import AnswerLost
 
 __all__ = ["CommandFailed", "ExitCode", "OutputClosed", "expected"]
@@ -51,6 +51,9 @@ def expected(error: Exception) -> CommandFailed | None:
             return error
         case SchemaOutdated():
             return CommandFailed(str(error), ExitCode.OUTDATED)
+        case DefinitionError():
+            # Raised while the application is imported: it cannot be loaded.
+            return CommandFailed(str(error), ExitCode.USAGE)
         case StepwellError():
             return CommandFailed(str(error))
         case AnswerLost():

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from stepwell.cli.exits import OutputClosed
 
-__all__ = ["Column", "complain", "printable", "say", "say_json", "table", "width"]
+__all__ = ["Column", "complain", "printable", "say", "say_json", "say_json_line", "table", "width"]
 
 _UNSAFE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TURNS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -78,8 +78,16 @@ def say(text: str | Text = "") -> None:
 
 def say_json(document: Any) -> None:
     """Write one JSON document to standard output, in ASCII: nothing in it can steer a terminal."""
-    text = json.dumps(document, indent=2, ensure_ascii=True).replace("\x7f", r"\u007f")
-    _write(f"{text}\n")
+    _write(f"{_ascii(document, indent=2)}\n")
+
+
+def say_json_line(document: Any) -> None:
+    """The same in one line, for a stream of documents."""
+    _write(f"{_ascii(document)}\n")
+
+
+def _ascii(document: Any, indent: int | None = None) -> str:
+    return json.dumps(document, indent=indent, ensure_ascii=True).replace("\x7f", r"\u007f")
 
 
 def complain(message: str) -> None:

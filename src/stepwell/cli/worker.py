@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import click
 
+from stepwell.cli import parameters
 from stepwell.cli.application import Application, app_option, require_file
 from stepwell.cli.logs import LogFormat, set_up_logging
 from stepwell.definition.registry import known_workflows
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
     "--queue",
     "queues",
     metavar="NAME",
+    type=parameters.name,
     multiple=True,
     default=("default",),
     show_default=True,

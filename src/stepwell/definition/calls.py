@@ -10,6 +10,7 @@ from stepwell.definition.heroes import HeroType
 from stepwell.definition.settings import HERO
 from stepwell.definition.starting import Call
 from stepwell.errors import RunError, WrongArguments
+from stepwell.serialization.paths import with_article
 
 __all__ = ["call_of", "calls_of"]
 
@@ -27,13 +28,13 @@ def call_of(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
     hero, args, kwargs = _take_hero(name, hero_type, args, dict(kwargs))
     if hero is None and hero_type is not None and not cls.is_hero_optional:
         raise WrongArguments(
-            f"{name}.start() needs its hero, a {_told(hero_type)}: {name}.start(hero, ...). "
+            f"{name}.start() needs its hero, {with_article(_told(hero_type))}: {name}.start(hero, ...). "
             "Runs without one are allowed by hero_optional = True in the class."
         )
     if hero is not None and hero_type is not None and not isinstance(hero, hero_type):
         raise WrongArguments(
-            f"{name} is about a {_told(hero_type)}; a {type(hero).__qualname__} cannot be its hero: "
-            f"{_short(hero)}."
+            f"{name} is about {with_article(_told(hero_type))}; {with_article(type(hero).__qualname__)} "
+            f"cannot be its hero: {_short(hero)}."
         )
     if hasattr(cls, "run"):
         return Call(cls, hero, _bound(cls, args, kwargs))

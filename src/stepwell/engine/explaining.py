@@ -145,4 +145,5 @@ def _attempts(run: RunRow, history: Sequence[ExecutionRow]) -> str:
     if not failed or run.finished_at is not None:
         return ""
     last = failed[-1]
-    return f" The step has failed {len(failed)} time(s), last with {last.error_class}: {last.error_message}"
+    times = f"{len(failed)} times, last" if len(failed) > 1 else "once,"
+    return f" The step has failed {times} with {last.error_class}: {last.error_message}"

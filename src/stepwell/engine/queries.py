@@ -56,6 +56,9 @@ class RunQuery:
         Raises:
             ValueError: There is no such state.
         """
+        unknown = [state for state in states if state not in set(RunState)]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no state of a run; the states are {', '.join(RunState)}")
         wanted, known = frozenset(RunState(state) for state in states), self._wanted.states
         return self._narrowed(states=wanted if known is None else wanted & frozenset(known))
 

@@ -67,7 +67,7 @@ class SQLAlchemyRecords:
         if len(mapper.primary_key) != len(ref.key):
             names = ", ".join(column.name for column in mapper.primary_key)
             raise Undecodable(
-                f"a reference to a {ref.type} has {len(ref.key)} key values, "
+                f"a reference to {ref.type} has {len(ref.key)} key value{'s' * (len(ref.key) != 1)}, "
                 f"but its primary key is ({names}) now."
             )
         key = tuple(_given(part) for part in ref.key)

@@ -15,6 +15,7 @@ from stepwell.definition.runtime import current
 from stepwell.definition.starting import StartOptions
 from stepwell.errors import RunError, StoreError
 from stepwell.execution.runtime import ActivationRuntime
+from stepwell.serialization.paths import with_article
 
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
@@ -171,7 +172,7 @@ def _synchronous(session: Any) -> Session:
             "an AsyncSession cannot be used from synchronous code. Write: "
             "await session.run_sync(lambda s: MyWorkflow.with_options(session=s).start(...))"
         )
-    raise RunError(f"session= takes a SQLAlchemy Session; got a {type(session).__qualname__}.")
+    raise RunError(f"session= takes a SQLAlchemy Session; got {with_article(type(session).__qualname__)}.")
 
 
 def _session_connection(session: Session, engine: Stepwell) -> Connection:

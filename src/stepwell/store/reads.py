@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, func, or_, select
 
-from stepwell.states import ATTENTION, TERMINAL, RunState
+from stepwell.states import ATTENTION, TERMINAL, UNFINISHED, RunState
 from stepwell.store.rows import EXECUTION, RUN, SIGNAL, ExecutionRow, Orphans, QueueDepth, RunRow, SignalRow
 from stepwell.store.schema import executions, runs, signals
 
@@ -29,6 +29,7 @@ __all__ = [
     "find_run",
     "history",
     "list_runs",
+    "open_entries",
     "queue_depths",
     "run_ids",
     "signals_of",
@@ -76,6 +77,15 @@ _FIND_BY_IDENTITY: Final = select(*RUN.columns).where(
 )
 _HISTORY: Final = (
     select(*EXECUTION.columns).where(executions.c.run_id == bindparam("id")).order_by(executions.c.position)
+)
+_OPEN_ENTRIES: Final = (
+    select(*EXECUTION.columns)
+    .where(
+        executions.c.run_id.in_(bindparam("ids", expanding=True)),
+        executions.c.state.in_([state.value for state in UNFINISHED]),
+        executions.c.superseded_at.is_(None),
+    )
+    .order_by(executions.c.run_id, executions.c.position)
 )
 _SIGNALS: Final = select(*SIGNAL.columns).where(signals.c.run_id == bindparam("id")).order_by(signals.c.id)
 _QUEUE_DEPTHS: Final = (
@@ -143,6 +153,15 @@ def run_ids(connection: Connection, wanted: RunFilter, limit: int, after: UUID |
 def history(connection: Connection, run_id: UUID) -> list[ExecutionRow]:
     """A run's journal, in its order, superseded entries included."""
     return EXECUTION.all(connection.execute(_HISTORY, {"id": run_id}))
+
+
+def open_entries(connection: Connection, run_ids: Collection[UUID]) -> dict[UUID, list[ExecutionRow]]:
+    """What these runs are at: the entries of waits and of long bodies that are not over, each run's in its order."""
+    found: dict[UUID, list[ExecutionRow]] = {run_id: [] for run_id in run_ids}
+    if found:
+        for row in EXECUTION.all(connection.execute(_OPEN_ENTRIES, {"ids": list(found)})):
+            found[row.run_id].append(row)
+    return found
 
 
 def signals_of(connection: Connection, run_id: UUID) -> list[SignalRow]:

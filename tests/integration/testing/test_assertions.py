@@ -101,7 +101,7 @@ def test_the_timeline_is_a_line_for_each_entry() -> None:
         bench.run_next_step(run)
         assert bench.timeline(run).splitlines() == [
             f"Run {run.id} of testing.Charge waits at step 'pay' until 2030-06-01T12:01:00+00:00 "
-            "(the delay before a retry); run.reschedule() moves it. The step has failed 1 time(s), last with "
+            "(the delay before a retry); run.reschedule() moves it. The step has failed once, with "
             "ConnectionError: no line",
             "for Ada",
             "    +0d 00:00:00  prepare  success",

@@ -89,7 +89,7 @@ class TestCalls:
                 "allowed by hero_optional = True in the class.",
             ),
             (Onboarding, (None,), {}, "Onboarding.start() needs its hero, a User: "),
-            (Onboarding, (5,), {}, "Onboarding is about a User; a int cannot be its hero: 5."),
+            (Onboarding, (5,), {}, "Onboarding is about a User; an int cannot be its hero: 5."),
             (Closing, (Company(),), {}, "Closing is about a User; a Company cannot be its hero: <"),
             (
                 Report,

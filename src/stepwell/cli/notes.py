@@ -1,0 +1,149 @@
+"""What an entry of the journal, or a request on a run, says besides its columns: in a few words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from stepwell.cli.progress import read_progress
+from stepwell.cli.words import short_instant, span
+from stepwell.requests import StopRequest
+from stepwell.states import ExecutionState, Kind
+from stepwell.store.rows import ExecutionRow, RunRow
+
+__all__ = [
+    "cursor_of",
+    "error_of",
+    "note_of",
+    "request_of",
+    "short_cursor",
+    "signal_of",
+    "title_of",
+    "waited_for",
+]
+
+_LONGEST_CURSOR: Final = 60
+_SHORT: Final = 57
+_WAITS: Final = frozenset({Kind.SIGNAL, Kind.GATE, Kind.POLL, Kind.TIMER})
+
+
+def title_of(row: ExecutionRow) -> str:
+    """The step or wait, with what tells it from other calls of it; a person's command stands in parentheses."""
+    if row.kind == Kind.COMMAND:
+        return f"({row.name})"
+    if row.key is None or (row.kind == Kind.SIGNAL and not _is_numbered(row.key)):
+        # A declared step's signal has its name there, which the note tells.
+        return row.name
+    key, number, count = row.key.rpartition("#")
+    if not count.isdecimal():
+        key, number, count = row.key, "", ""
+    return f"{row.name}{f'[{key}]' if key else ''}{number}{count}"
+
+
+def signal_of(row: ExecutionRow) -> str:
+    """The name of the signal that the entry of a wait is about.
+
+    In ``run()`` the wait itself has that name; a declared step's wait has it as its key.
+    """
+    return row.name if row.key is None or _is_numbered(row.key) else row.key
+
+
+def note_of(row: ExecutionRow) -> str:
+    """What it waits for, how far it has come, who did it, what went wrong."""
+    told = _decoded(row.details)
+    progress = read_progress(row)
+    parts = [
+        "superseded" if row.superseded_at else "",
+        waited_for(row) or "",
+        "" if progress is None else str(progress),
+        short_cursor(row),
+        *_deed(told),
+        error_of(row),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def waited_for(row: ExecutionRow) -> str | None:
+    """What kind of wait the entry records, and until when it lasts; None if it is no wait."""
+    is_open = row.state == ExecutionState.SCHEDULED
+    if row.kind == Kind.STEP and is_open:
+        return f"retry at {short_instant(row.scheduled_for)}" if row.attempt > 1 else _until("timer", row)
+    if row.kind not in _WAITS:
+        return None
+    what = f"signal {signal_of(row)!r}" if row.kind == Kind.SIGNAL else row.kind
+    if not is_open:
+        return what
+    return _until(f"{what}, next look" if row.kind == Kind.POLL else what, row)
+
+
+def error_of(row: RunRow | ExecutionRow) -> str:
+    """The error's class and message; a wait that ran out has a message only."""
+    if not row.error_class:
+        return row.error_message or ""
+    return f"{row.error_class.rpartition('.')[2]}: {row.error_message}"
+
+
+def cursor_of(run: RunRow, journal: Sequence[ExecutionRow]) -> str | None:
+    """Where the resumable step stands that the run is at."""
+    if run.current_step is None:
+        return None
+    found = [
+        row.cursor
+        for row in journal
+        if row.name == run.current_step and row.cursor is not None and row.superseded_at is None
+    ]
+    return found[-1] if found else None
+
+
+def short_cursor(row: ExecutionRow) -> str:
+    """The entry's cursor, cut where it is long; nothing if it has none."""
+    if row.cursor is None:
+        return ""
+    return f"cursor {row.cursor if len(row.cursor) <= _LONGEST_CURSOR else f'{row.cursor[:_SHORT]}...'}"
+
+
+def request_of(run: RunRow, now: datetime) -> str | None:
+    """What somebody has asked of the run and no worker has heeded yet."""
+    request = StopRequest.parse(run.stop_request)
+    if request is None:
+        return None
+    parts = [f"to {request.verb}", *_deed({"by": request.by, "reason": request.reason})]
+    if request.at is not None:
+        parts.append(f"{span(now - request.at)} ago")
+    return ", ".join(parts)
+
+
+def _is_numbered(key: str) -> bool:
+    return key.startswith("#")
+
+
+def _until(what: str, row: ExecutionRow) -> str:
+    if row.scheduled_for is None:
+        return what
+    word = "at" if row.kind == Kind.POLL else "until"
+    return f"{what} {word} {short_instant(row.scheduled_for)}"
+
+
+def _deed(told: dict[str, Any]) -> list[str]:
+    """Who did something, why, and what exactly."""
+    parts = [f"by {told['by']}"] if told.get("by") else []
+    if told.get("reason"):
+        parts.append(f"because: {told['reason']}")
+    if told.get("from"):
+        parts.append(f"while {told['from']}")
+    if told.get("from_step"):
+        parts.append(f"from step {told['from_step']!r}")
+    if told.get("new_keys"):
+        parts.append("with new keys")
+    return parts
+
+
+def _decoded(text: str | None) -> dict[str, Any]:
+    """Nothing hangs on it: what cannot be read is not told."""
+    try:
+        told = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
