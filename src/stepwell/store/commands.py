@@ -222,8 +222,7 @@ class Commands:
         if run.stop_request is not None:
             # Its last worker was lost with it: whoever claims the run next has that to do first, and at once.
             return _UNCHANGED
-        # Of what the run waits for, only what it is parked for moves: an instant that is behind it stays there.
-        _move_scheduled(connection, run, Kind.POLL if run.reason == Reason.POLL else Kind.STEP, at)
+        _move_scheduled(connection, run, at)
         if at <= now:
             _make_ready(connection, run, now)
             return Done(Answer.DONE, ready_in=run.queue)
@@ -317,9 +316,14 @@ def _journal_command(
     )
 
 
-def _move_scheduled(connection: Connection, run: RunRow, kind: Kind, instant: datetime) -> None:
-    """Move what is announced, and mark it: an instant that a person set is not computed anew."""
-    for position, details in connection.execute(_SCHEDULED, {"run": run.id, "of": kind.value}).all():
+def _move_scheduled(connection: Connection, run: RunRow, instant: datetime) -> None:
+    """Move what the run is parked for, and mark it: an instant that a person has set is not computed anew.
+
+    An instant that is behind it, such as the wait of a step that polls by now, stays where it is.
+    """
+    rows = connection.execute(_SCHEDULED, {"run": run.id}).all()
+    polls = [row for row in rows if row.kind == Kind.POLL] if run.reason in (Reason.POLL, None) else []
+    for position, _, details in polls or [row for row in rows if row.kind not in _LOOKED_AT]:
         told = json.dumps({**_mapping(details), "rescheduled": True})
         values = {"run": run.id, "place": position, "instant": instant, "told": told}
         connection.execute(_MOVE, values)
@@ -347,10 +351,9 @@ _CANCEL_OPEN: Final = (
         result=None,
     )
 )
-_SCHEDULED: Final = select(executions.c.position, executions.c.details).where(
-    executions.c.run_id == bindparam("run"),
-    executions.c.state == ExecutionState.SCHEDULED.value,
-    executions.c.kind == bindparam("of"),
+_LOOKED_AT: Final = frozenset({Kind.SIGNAL, Kind.GATE, Kind.POLL})
+_SCHEDULED: Final = select(executions.c.position, executions.c.kind, executions.c.details).where(
+    executions.c.run_id == bindparam("run"), executions.c.state == ExecutionState.SCHEDULED.value
 )
 _MOVE: Final = (
     update(executions)

@@ -33,7 +33,7 @@ class Timer:
 
         The instant of ``wait=`` is anchored at the end of the previous step and fixed when first computed; a
         delay before a retry is fixed too. ``wait_until=`` is computed anew each time, so a moved appointment
-        moves it.
+        moves it; but not one that a person has set.
         """
         recorder, spec = self._recorder, site.spec
         announced = latest_scheduled(recorder.history, site) if recorder.history.open else None
@@ -65,7 +65,7 @@ class Timer:
         recorder, wait_until = self._recorder, site.spec.wait_until
         known = latest_scheduled(recorder.history, site)
         now = recorder.now()
-        if callable(wait_until):
+        if callable(wait_until) and not (known is not None and _is_rescheduled(known)):
             until = self._computed(site, wait_until)
         elif known is not None and known.scheduled_for is not None:
             until = known.scheduled_for
@@ -91,6 +91,8 @@ class Timer:
         spec = site.spec
         if stopped_at(self._recorder.history, site) is not None:
             return announced.scheduled_for if announced else None
+        if announced is not None and _is_rescheduled(announced):
+            return announced.scheduled_for
         if spec.wait_until is not None:
             computed = self._computed(site, spec.wait_until)
             if announced is None or announced.attempt == 1 or announced.scheduled_for is None:
@@ -119,6 +121,11 @@ class Timer:
             return _instant(answer, f"wait_until of step {site.name!r}")
         except TypeError as error:
             raise WaitFailed(error) from error
+
+
+def _is_rescheduled(fact: Fact) -> bool:
+    """A person has set its instant."""
+    return '"rescheduled": true' in (fact.details or "")
 
 
 def _instant(answer: object, what: str) -> datetime:

@@ -1,0 +1,185 @@
+"""``reschedule()`` says when a parked run goes on, whatever its step computes; what it waits for stays."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from stepwell import Poll, Run, Workflow, step
+from stepwell.states import RunState
+from tests.integration.declared.shop import story
+from tests.support.driving import Driver
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+FAR = datetime(2099, 1, 1, tzinfo=UTC)
+asked: list[str] = []
+is_open: list[bool] = []
+
+
+class Fixed(Workflow[None]):
+    """Waits for a duration."""
+
+    workflow_name = "rescheduling.Fixed"
+
+    @step(wait=9 * DAY)
+    def work(self) -> None: ...
+
+
+class Appointed(Workflow[None]):
+    """Waits until an instant that its class says."""
+
+    workflow_name = "rescheduling.Appointed"
+
+    @step(wait_until=FAR)
+    def work(self) -> None: ...
+
+
+class Computed(Workflow[None]):
+    """Waits until an instant that is asked for."""
+
+    workflow_name = "rescheduling.Computed"
+
+    def when(self) -> datetime:
+        asked.append("when")
+        return FAR
+
+    @step(wait_until=when)
+    def work(self) -> None: ...
+
+
+class Polling(Workflow[None]):
+    """Looks every nine days."""
+
+    workflow_name = "rescheduling.Polling"
+
+    def look(self) -> bool:
+        asked.append("look")
+        return bool(is_open)
+
+    @step(wait_until=Poll(look, every=9 * DAY, timeout=99 * DAY))
+    def work(self) -> None: ...
+
+
+CLASSES = [Fixed, Appointed, Computed, Polling]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked() -> None:
+    asked.clear()
+    is_open.clear()
+
+
+def parked(driver: Driver, workflow: Any) -> Run:
+    run: Run = workflow.start()
+    driver.drain()
+    assert run.state is RunState.WAITING
+    is_open.append(True)
+    asked.clear()
+    return run
+
+
+@pytest.mark.parametrize("workflow", CLASSES)
+def test_it_goes_on_at_the_instant_that_a_person_says(driver: Driver, workflow: Any) -> None:
+    """Not before it, and not later, whatever the step says itself."""
+    run = parked(driver, workflow)
+    run.reschedule(HOUR)
+    assert driver.waits(run) == HOUR
+    driver.travel(HOUR - timedelta(seconds=1))
+    assert (run.state, asked) == (RunState.WAITING, [])
+    driver.travel(timedelta(seconds=1))
+    assert (run.state, story(run)) == (RunState.COMPLETED, ["work success"])
+
+
+@pytest.mark.parametrize("workflow", CLASSES)
+def test_it_goes_on_now(driver: Driver, workflow: Any) -> None:
+    """Without an instant the run is due at once."""
+    run = parked(driver, workflow)
+    run.reschedule()
+    driver.drain()
+    assert run.state is RunState.COMPLETED
+
+
+@pytest.mark.parametrize("workflow", CLASSES)
+def test_it_may_be_put_off(driver: Driver, workflow: Any) -> None:
+    """Beyond the instant at which the step itself would have been due."""
+    run = parked(driver, workflow)
+    later = FAR + DAY
+    run.reschedule(later)
+    driver.clock.travel(FAR - driver.clock.now())
+    driver.drain()
+    assert (run.state, run.info().wake_at) == (RunState.WAITING, later)
+
+
+@pytest.mark.parametrize("workflow", CLASSES)
+def test_a_pause_and_a_resume_keep_it(driver: Driver, workflow: Any) -> None:
+    """Resumed before the new instant, the run parks for what remains; after it, it goes on."""
+    run = parked(driver, workflow)
+    due = driver.clock.now() + 2 * HOUR
+    run.reschedule(2 * HOUR)
+    run.pause()
+    driver.travel(HOUR)
+    run.resume()
+    driver.drain()
+    assert (run.state, run.info().wake_at) == (RunState.WAITING, due)
+    run.pause()
+    driver.travel(DAY)
+    run.resume()
+    driver.drain()
+    assert run.state is RunState.COMPLETED
+
+
+@pytest.mark.parametrize("workflow", CLASSES)
+def test_it_moves_a_run_that_was_just_resumed(driver: Driver, workflow: Any) -> None:
+    """Ready again, and not yet looked at by a worker: what it waits for is moved all the same."""
+    run = parked(driver, workflow)
+    run.pause()
+    run.resume()
+    run.reschedule(HOUR)
+    driver.drain()
+    assert driver.waits(run) == HOUR
+    driver.travel(HOUR)
+    assert run.state is RunState.COMPLETED
+
+
+def test_a_poll_that_still_does_not_hold_goes_on_polling(driver: Driver) -> None:
+    """The instant moved is that of one look; its deadline stays."""
+    run = parked(driver, Polling)
+    is_open.clear()
+    run.reschedule(HOUR)
+    driver.travel(HOUR)
+    assert (asked, driver.waits(run)) == (["look"], 9 * DAY)
+    (row,) = run.steps
+    assert "rescheduled" not in json.loads(row.details or "")
+    driver.finish(run)
+    assert run.info().error_class == "stepwell.errors.WaitTimedOut"
+    assert driver.clock.now() - driver.began_at == 99 * DAY
+
+
+def test_an_appointment_that_was_not_touched_moves_with_its_source(driver: Driver) -> None:
+    """The mark is on the row that a person has moved, and on no other."""
+    appointments = [FAR, driver.clock.now() + DAY]
+
+    class Twice(Workflow[None]):
+        def when(self) -> datetime:
+            return appointments[0]
+
+        @step(wait_until=FAR)
+        def first(self) -> None: ...
+
+        @step(wait_until=when)
+        def second(self) -> None: ...
+
+    run = Twice.start()
+    driver.drain()
+    run.reschedule()
+    driver.drain()
+    assert (run.current_step, run.info().wake_at) == ("second", FAR)
+    appointments.pop(0)
+    run.pause()
+    run.resume()
+    driver.drain()
+    assert driver.waits(run) == DAY
