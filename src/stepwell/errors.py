@@ -18,6 +18,7 @@
     │   ├── Unstorable             (TypeError) a value that cannot be stored, with its path
     │   ├── TooLarge               (Unstorable) a value above its size limit
     │   ├── Undecodable            (ValueError) stored text that cannot be read back
+    │   ├── StepFailed             in ``run()``: a step's error that no policy absorbed
     │   ├── StepTimedOut           (TimeoutError) a step's body ran longer than its ``timeout=``
     │   ├── WaitTimedOut           (TimeoutError) a wait ran out
     │   ├── DeadlineExceeded       (TimeoutError) the whole run has taken too long
@@ -31,6 +32,7 @@ Control flow inside a step (``pause``, ``cancel``, …) is no error: see ``execu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -48,6 +50,7 @@ __all__ = [
     "RunNotFound",
     "RunNotLive",
     "SchemaOutdated",
+    "StepFailed",
     "StepTimedOut",
     "StepwellError",
     "StoreError",
@@ -200,6 +203,35 @@ class Undecodable(RunError, ValueError):
     """Stored text that cannot be read back into a value."""
 
 
+class StepFailed(RunError):
+    """In ``run()``: a step has failed, and no policy absorbed it. It is raised at each replay alike, and may be caught.
+
+    On the first pass its ``__cause__`` is the error itself; a replay knows only what was recorded of it.
+
+    Attributes:
+        step: The step's name, with what tells the call apart: ``ship["A"]``.
+        error_class: The error's class as dotted text, such as ``"shop.payments.CardDeclined"``.
+        message: The error's text.
+    """
+
+    def __init__(self, step: str, error_class: str | None, message: str | None) -> None:
+        super().__init__(f"step {step} failed with {error_class}: {message}")
+        self.step = step
+        self.error_class = error_class or ""
+        self.message = message or ""
+
+    def caused_by(self, error: type[BaseException] | str) -> bool:
+        """The step's error was of this class, or of one derived from it.
+
+        Args:
+            error: The class, or its dotted name; a name means this very class.
+        """
+        if isinstance(error, str):
+            return self.error_class == error
+        cls = _loaded(self.error_class)
+        return self.error_class == _dotted(error) if cls is None else issubclass(cls, error)
+
+
 class StepTimedOut(RunError, TimeoutError):
     """A step's body ran longer than its ``timeout=``."""
 
@@ -226,3 +258,15 @@ class SchemaOutdated(StoreError):
 
 class UnsupportedDatabase(StoreError):
     """A database product, version or table type that Stepwell does not run on."""
+
+
+def _dotted(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+
+
+def _loaded(dotted: str) -> type[BaseException] | None:
+    """The class with this dotted name, if its module is loaded: an ``except`` for it names it, so it is."""
+    module, _, name = dotted.rpartition(".")
+    found: Any = sys.modules.get(module or "builtins")
+    cls = getattr(found, name, None)
+    return cls if isinstance(cls, type) and issubclass(cls, BaseException) else None

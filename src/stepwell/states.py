@@ -103,6 +103,10 @@ class Kind(StrEnum):
     POLL = "poll"
     CONTEXT = "context"
     RECOVERY = "recovery"
+    PAUSE = "pause"
+    """``self.pause()`` in the body of ``run()``."""
+    BODY = "body"
+    """An error of ``run()`` outside its steps."""
     COMMAND = "command"
     """A person's act on the run: its name is the verb, such as ``resume``."""
 
@@ -124,4 +128,5 @@ class Reason(StrEnum):
     UNDECODABLE = "undecodable"
     HERO_GONE = "hero_gone"
     STEP_FAILED = "step_failed"
+    HISTORY_MISMATCH = "history_mismatch"
     INTERRUPTED = "interrupted"

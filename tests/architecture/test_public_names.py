@@ -37,6 +37,7 @@ PUBLIC_NAMES: list[str] = [
     "SchemaOutdated",
     "Signal",
     "Skip",
+    "StepFailed",
     "StepTimedOut",
     "Stepwell",
     "StepwellError",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import ABCMeta
 from collections.abc import MutableMapping
 from typing import Any, ClassVar
@@ -26,7 +25,8 @@ class WorkflowMeta(ABCMeta):
     workflow_name: str
     _stepwell_serial: int
     """Counts the classes of this process in the order of their creation."""
-    _serials: ClassVar[itertools.count[int]] = itertools.count()
+    created: ClassVar[int] = 0
+    """How many classes were created so far."""
 
     @classmethod
     def __prepare__(
@@ -48,7 +48,7 @@ class WorkflowMeta(ABCMeta):
         cls.workflow_name = body.get("workflow_name", name)
         # The plan comes last: a class without one of its own has failed a check and counts nowhere.
         cls.plan = Plan(name) if cls._root is cls else assemble(cls._root, cls)
-        cls._stepwell_serial = next(mcs._serials)
+        cls._stepwell_serial = WorkflowMeta.created = WorkflowMeta.created + 1
         return cls
 
     @property

@@ -38,6 +38,7 @@ class StepOptions(TypedDict, total=False):
     skip_if: bool | str | Callable[[Any], object] | None
     on_exception: Policy | Callable[..., Any] | Sequence[Policy | Callable[..., Any]] | None
     key_by: str | tuple[str, ...] | Callable[..., object] | None
+    digest: bool
     timeout: timedelta | None
     queue: str | None
     priority: int | None
@@ -69,6 +70,7 @@ _VALUES: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "queue": checks.broken_name,
     "priority": lambda value: checks.broken_whole(value, least=0),
     "isolated": checks.broken_flag,
+    "digest": checks.broken_flag,
     "max_iterations": lambda value: checks.broken_whole(value, least=1),
     "max_runtime": lambda value: checks.broken_duration(value, zero=False),
     "checkpoint_every": lambda value: checks.broken_whole(value, least=1),

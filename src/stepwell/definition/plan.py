@@ -62,6 +62,7 @@ class StepSpec:
         skip_if: Called with the workflow before each attempt; a true answer skips the step.
         on_exception: The step's own policies, in the author's order.
         key_by: What tells repeated calls of this step apart in ``run()``.
+        digest: The arguments of a call in ``run()`` are compared with those of the first pass.
         timeout: How long its body may run; None means as long as it likes.
         queue: The queue to run it in; None means the run's own.
         priority: 0 is the most urgent; None means the run's own.
@@ -86,6 +87,7 @@ class StepSpec:
     skip_if: Callable[[Any], object] | None = None
     on_exception: tuple[Policy, ...] = ()
     key_by: str | tuple[str, ...] | Callable[..., object] | None = None
+    digest: bool = True
     timeout: timedelta | None = None
     queue: str | None = None
     priority: int | None = None
@@ -207,6 +209,7 @@ def _facts_of(spec: StepSpec) -> dict[str, object]:
         "skip_if": _text(spec.skip_if),
         "on_exception": [str(policy) for policy in spec.on_exception],
         "key_by": _text(spec.key_by),
+        "digest": spec.digest,
         "timeout": _text(spec.timeout),
         "queue": spec.queue,
         "priority": spec.priority,

@@ -34,6 +34,7 @@ __all__ = ["spec_of"]
 _QUESTION: Final = "a method's name or a function of the workflow"
 _AS_GIVEN: Final = (
     "wait",
+    "digest",
     "timeout",
     "queue",
     "priority",

@@ -1,7 +1,7 @@
 """From the stored name of a workflow to its class.
 
-There is no list to keep: the classes themselves are asked, so one that was garbage-collected is gone and one
-that was defined anew, as in a notebook, is found.
+There is no list to keep: the classes themselves are asked, so one that was defined anew, as in a notebook, is
+found.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from stepwell.definition.metaclass import WorkflowMeta
 from stepwell.definition.workflow import Workflow
 from stepwell.errors import DefinitionError, UnknownWorkflow
 
-__all__ = ["find_workflow", "known_workflows"]
+__all__ = ["find_workflow", "is_procedural", "known_workflows"]
+
+_found: dict[str, tuple[int, type[Workflow[Any]]]] = {}
+"""What was found, and how many classes there were then: asked for at each activation, and a walk otherwise."""
 
 
 def find_workflow(name: str) -> type[Workflow[Any]]:
@@ -26,13 +30,27 @@ def find_workflow(name: str) -> type[Workflow[Any]]:
         UnknownWorkflow: This process has not loaded such a class.
         DefinitionError: Two classes claim the name.
     """
+    cached = _found.get(name)
+    if cached is not None and cached[0] == WorkflowMeta.created:
+        return cached[1]
+    created = WorkflowMeta.created
     claimants = [cls for cls in _all_workflows() if cls.workflow_name == name]
     if not claimants:
         raise UnknownWorkflow(
             f"no workflow {name!r} is loaded in this process. Import the module that defines it, or set "
             f"workflow_name = {name!r} in the class that now does its work."
         )
-    return _latest(claimants)
+    latest = _latest(claimants)
+    _found[name] = (created, latest)
+    return latest
+
+
+def is_procedural(name: str) -> bool:
+    """The class of this name is known here and has ``run()``."""
+    try:
+        return find_workflow(name).plan.is_procedural
+    except (UnknownWorkflow, DefinitionError):
+        return False
 
 
 def known_workflows() -> dict[str, type[Workflow[Any]]]:

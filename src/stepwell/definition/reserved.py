@@ -12,6 +12,7 @@ from stepwell.definition.body import ClassBody
 from stepwell.definition.hooks import HOOKS
 from stepwell.definition.settings import SETTINGS
 from stepwell.definition.steps import Step, is_condition
+from stepwell.definition.verbs import Verbs
 from stepwell.errors import DefinitionError
 from stepwell.policies import Handler
 
@@ -22,7 +23,8 @@ _CONSTRUCTORS: Final = ("__init__", "__new__")
 
 def reserved_names(root_body: ClassBody) -> frozenset[str]:
     """The verbs and attributes of ``Workflow``, its private ones too; not its settings."""
-    return frozenset(name for name in root_body if not _is_dunder(name) and name not in SETTINGS)
+    names = (*root_body, *vars(Verbs))
+    return frozenset(name for name in names if not _is_dunder(name) and name not in SETTINGS)
 
 
 def refuse_hiding(workflow: str, reserved: frozenset[str], origin: str, names: Mapping[str, Any]) -> None:

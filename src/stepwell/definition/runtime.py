@@ -15,6 +15,7 @@ from uuid import UUID
 
 from stepwell.definition.cursor import Cursor
 from stepwell.definition.plan import StepSpec
+from stepwell.definition.program import Program
 from stepwell.serialization import RecordRef
 
 if TYPE_CHECKING:
@@ -101,7 +102,15 @@ class Runtime(Protocol):
         """A step was called on the workflow's instance."""
         ...
 
-    def pause(self, reason: str | None, done: bool) -> NoReturn:
+    def program(self, verb: str) -> Program:
+        """The body of ``run()``, if that is what runs now.
+
+        Raises:
+            RunError: A step runs, or the class has no ``run()``.
+        """
+        ...
+
+    def pause(self, reason: str | None, done: bool) -> None:
         """Stop the run until somebody resumes it; ``done`` completes the current step first."""
         ...
 

@@ -200,6 +200,8 @@ def step(function: Any = None, /, **options: Any) -> Any:
             to the class's ``policies``.
         key_by: In ``run()``, what tells repeated calls of the step apart: an argument's name, a tuple of
             names, or a function of the arguments.
+        digest: In ``run()``, False lets a replay call the step with other arguments than the first pass did; by
+            default that stops the run, since its history does not fit the code any more.
         timeout: A ``timedelta``: how long the body may run. None means as long as it likes.
         queue: The queue to run the step in; the run's own by default.
         priority: 0 is the most urgent; the run's own by default.

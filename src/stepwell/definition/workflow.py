@@ -14,11 +14,11 @@ from stepwell.definition.cursor import Cursor
 from stepwell.definition.hooks import Hooks
 from stepwell.definition.launching import Launcher, LaunchOptions, launcher_of
 from stepwell.definition.metaclass import WorkflowMeta
-from stepwell.definition.runtime import Logger, Runtime, current
+from stepwell.definition.runtime import Logger
 from stepwell.definition.settings import UniqueBy, UniqueFor
 from stepwell.definition.starting import Call, ConflictMode
 from stepwell.definition.unset import UNSET
-from stepwell.errors import RunError
+from stepwell.definition.verbs import Verbs
 from stepwell.policies import Policy
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ __all__ = ["Workflow"]
 T = TypeVar("T")
 
 
-class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
+class Workflow(Hooks, Verbs, Generic[H], metaclass=WorkflowMeta):
     """A multi-step process that survives crashes, deploys and restarts.
 
     Derive from it and decorate methods with ``@step``: they run from top to bottom, each one once, with waits
@@ -111,7 +111,6 @@ class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
     deadline: ClassVar[timedelta | None] = None
     deadline_includes_waits: ClassVar[bool] = True
 
-    _runtime: Runtime | None = None
     _hero: H | None = None
     _args: Mapping[str, Any] = MappingProxyType({})
     _context: MutableMapping[str, Any] | None = None
@@ -309,8 +308,10 @@ class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
 
     # what a step can say
 
-    def pause(self, reason: str | None = None, *, done: bool = False) -> NoReturn:
-        """Stop the run until somebody resumes it; this does not return.
+    def pause(self, reason: str | None = None, *, done: bool = False) -> None:
+        """Stop the run until somebody resumes it; in a step this does not return.
+
+        In ``run()`` it is a durable call like others: it returns once the run was resumed, and is passed from then on.
 
         Args:
             reason: Why, for whoever looks at the run.
@@ -389,20 +390,3 @@ class Workflow(Hooks, Generic[H], metaclass=WorkflowMeta):
             RunError: No run is active here.
         """
         self._active("progress()").progress(done, total)
-
-    def _driven(self, what: str) -> Runtime:
-        if self._runtime is None:
-            raise RunError(
-                f"{what} exists only while a run is driven; this {type(self).__name__} was made by hand."
-            )
-        return self._runtime
-
-    def _active(self, verb: str) -> Runtime:
-        """The runtime, if it is this thread or task that runs the step: verbs stop who calls them."""
-        runtime = self._driven(verb)
-        if current.get() is not runtime:
-            raise RunError(
-                f"{verb} of {type(self).__name__} was called where no step of this run is active, such as "
-                "another thread. Call it in the step itself."
-            )
-        return runtime

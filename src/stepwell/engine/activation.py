@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from stepwell.clock import from_micros
-from stepwell.definition.registry import find_workflow
+from stepwell.definition.registry import find_workflow, is_procedural
 from stepwell.engine.heroes import hero_reference
 from stepwell.engine.honouring import honour
 from stepwell.engine.leases import Lease
@@ -22,6 +23,7 @@ from stepwell.execution.linear import LinearDriver
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.notices import Notices
 from stepwell.execution.recorder import Recorder
+from stepwell.execution.replay import ReplayDriver
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.suspension import LeaseLost
 from stepwell.states import Reason, RunState
@@ -30,7 +32,7 @@ from stepwell.store.rows import RunRow
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
 
-__all__ = ["activate"]
+__all__ = ["activate", "replayed"]
 
 _log = logging.getLogger(__name__)
 _FIRST_DEFERRAL: Final = timedelta(seconds=15)
@@ -46,6 +48,11 @@ class _Deferred(Exception):
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def replayed(runs: Iterable[RunRow]) -> set[UUID]:
+    """Those of the runs whose class has ``run()``: a driver needs more of their journals."""
+    return {run.id for run in runs if is_procedural(run.workflow)}
 
 
 def activate(
@@ -102,7 +109,8 @@ def _prepared(
     except Undecodable as error:
         return honour(plain, run, known) or _settle(plain, run, _failure(Reason.UNDECODABLE, error))
     # Outside: from here on the run may be a step further than its row was when it was claimed.
-    return LinearDriver(recorder).drive()
+    driver = ReplayDriver if recorder.run.plan.is_procedural else LinearDriver
+    return driver(recorder).drive()
 
 
 def _recorder(
@@ -123,10 +131,8 @@ def _recorder(
             Reason.NEWER_VERSION,
             f"{run.workflow} {run.version} is newer than this worker's {workflow.version}",
         )
-    if run.current_step is not None and plan.find(run.current_step) is None:
+    if run.current_step is not None and not plan.is_procedural and plan.find(run.current_step) is None:
         raise _Deferred(Reason.UNKNOWN_STEP, f"{run.workflow} has no step {run.current_step!r} here")
-    if plan.is_procedural:
-        raise _Deferred(Reason.UNKNOWN_STEP, f"{run.workflow} has run(), which this version does not drive")
     options = _mapping(run.options, "options")
     _mapping(run.stop_request, "stop request")
     facts = RunFacts(

@@ -66,12 +66,17 @@ def _instant(instant: datetime | None) -> str:
 def _awaited(run: RunRow, history: Sequence[ExecutionRow]) -> str:
     """What releases a run that waits to be woken."""
     waits = [row for row in history if row.name == run.current_step and row.state == ExecutionState.SCHEDULED]
-    names = [row.key for row in waits if row.kind == Kind.SIGNAL]
+    # In run() the wait is called like the signal; a declared step's has the signal's name as its key.
+    names = [row.name if _is_numbered(row.key) else row.key for row in waits if row.kind == Kind.SIGNAL]
     if names:
         return f"the signal {names[-1]!r}: run.signal({names[-1]!r}) sends it"
     if run.reason == Reason.GATE:
         return "its gate to open: run.wake() makes it look again"
     return _why(run)
+
+
+def _is_numbered(key: str | None) -> bool:
+    return key is None or key.startswith("#")
 
 
 def _why(run: RunRow) -> str:

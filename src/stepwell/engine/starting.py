@@ -23,7 +23,7 @@ from stepwell.engine.heroes import hero_columns
 from stepwell.engine.refusal import refusal
 from stepwell.engine.run import Run
 from stepwell.engine.transactions import Place, place_of
-from stepwell.errors import RunAlreadyExists, RunError, StoreError
+from stepwell.errors import RunAlreadyExists, StoreError
 from stepwell.ids import new_run_id
 from stepwell.observer import EventKind
 from stepwell.states import Reason, RunState
@@ -107,11 +107,6 @@ class Starts:
 
     def _encode(self, call: Call, options: StartOptions) -> _Start:
         engine, cls = self._engine, call.workflow
-        if cls.plan.is_procedural:
-            raise RunError(
-                f"{cls.__name__} has run(), which this version of Stepwell cannot drive yet. Declare its steps with "
-                "@step instead."
-            )
         now = engine.now()
         at = _instant(options.at, now)
         key = run_key(call, options, engine.codec)

@@ -138,11 +138,20 @@ class _Steps:
 
 
 def current_step_scope(engine: Stepwell) -> ActivationRuntime | None:
-    """The step of this engine that is running here, if one is."""
+    """The step of this engine that is running here, if one is.
+
+    Raises:
+        RunError: It is the body of ``run()`` that runs here, which would do it again at each replay.
+    """
     runtime = current.get()
-    if isinstance(runtime, ActivationRuntime) and runtime.starter is engine and runtime.is_in_step:
-        return runtime
-    return None
+    if not isinstance(runtime, ActivationRuntime) or runtime.starter is not engine:
+        return None
+    if runtime.is_in_body:
+        raise RunError(
+            "start(), signal() and wake() in the body of run() would be repeated by each replay. Call them in a step: "
+            'self.step("start_shipping", Shipping.start, order_id=7).'
+        )
+    return runtime if runtime.is_in_step else None
 
 
 def place_of(engine: Stepwell, options: StartOptions, *, is_single: bool = False) -> Place:

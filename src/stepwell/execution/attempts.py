@@ -19,6 +19,7 @@ __all__ = [
     "attempts_so_far",
     "closed",
     "closed_waits",
+    "is_final",
     "key_renewals",
     "latest_scheduled",
     "policy_details",
@@ -31,6 +32,8 @@ SELF: Final = "self.retry"
 _COUNTED: Final = frozenset(
     {Outcome.RETRIED, Outcome.FAILED, Outcome.PAUSED, Outcome.TIMED_OUT, Outcome.CANCELED}
 )
+
+_BESIDE: Final = frozenset({Kind.BODY, Kind.COMMAND, Kind.RECOVERY, Kind.CONTEXT})
 
 
 def policy_details(label: str) -> str:
@@ -50,14 +53,36 @@ def retries_by_label(history: History, site: Site) -> Counter[str]:
     """
     counts: Counter[str] = Counter()
     command = next((fact for fact in reversed(history.commands) if fact.name in RESUMING), None)
+    progressed_at = _last_progress(history) if site.kind is Kind.BODY else 0
     for fact in site.facts(history):
-        if command is not None and _is_before(fact, command):
+        if fact.position < progressed_at or (command is not None and _is_before(fact, command)):
             continue
         if fact.outcome in (Outcome.RETRIED, Outcome.TIMED_OUT):
             counts[_label(fact)] += 1
         elif fact.outcome in (Outcome.SUCCESS, Outcome.SKIPPED):
             counts.clear()
     return counts
+
+
+def _last_progress(history: History) -> int:
+    """The position of the last call that ``run()`` came past."""
+    for fact in reversed(history):
+        if fact.kind not in _BESIDE and fact.state == ExecutionState.COMPLETED:
+            return fact.position
+    return 0
+
+
+def is_final(fact: Fact) -> bool:
+    """The row says how a call in ``run()`` ended; one that was retried, paused or lost does not."""
+    match fact.state:
+        case ExecutionState.COMPLETED:
+            return fact.outcome != Outcome.CONTINUED
+        case ExecutionState.SKIPPED:
+            return True
+        case ExecutionState.FAILED:
+            is_timeout = fact.outcome == Outcome.TIMED_OUT and '"policy"' not in (fact.details or "")
+            return fact.outcome == Outcome.FAILED or is_timeout
+    return False
 
 
 def _is_before(fact: Fact, command: Fact) -> bool:

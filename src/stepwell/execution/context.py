@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
 from stepwell.serialization import Codec
 
-__all__ = ["CONTEXT_VALUE_LIMIT", "Context"]
+__all__ = ["CONTEXT_VALUE_LIMIT", "Context", "merged"]
 
 CONTEXT_VALUE_LIMIT: Final = 16 * 1024
 
@@ -25,15 +26,29 @@ class Context(MutableMapping[str, Any]):
 
     def __init__(self, text: str | None, codec: Codec) -> None:
         self._codec = codec
-        self._stored: dict[str, str] = {}
-        self._stored_text = text
+        # What the values are read from when they are next looked at: durable, or what run() has made of it since. None
+        # after the start means: what is durable.
+        self._kept = text
+        self._stored: dict[str, str] | None = None
         self._values: dict[str, Any] | None = None
 
     def _open(self) -> dict[str, Any]:
         if self._values is None:
-            self._values = self._loaded(self._stored_text) if self._stored_text else {}
-            self._stored = {name: self._text(name, value) for name, value in self._values.items()}
+            if self._kept is None and self._stored is not None:
+                self._values = {name: self._loaded(text) for name, text in self._stored.items()}
+            else:
+                self._values = self._loaded(self._kept) if self._kept else {}
+            self._durable()
         return self._values
+
+    def _durable(self) -> dict[str, str]:
+        """The texts of what is durable; at first, of what was loaded."""
+        if self._stored is None:
+            self._stored = self._texts(self._values or {})
+        return self._stored
+
+    def _texts(self, values: dict[str, Any]) -> dict[str, str]:
+        return {name: self._text(name, value) for name, value in values.items()}
 
     def _loaded(self, text: str) -> Any:
         return self._codec.loads(text, what="context")
@@ -68,9 +83,9 @@ class Context(MutableMapping[str, Any]):
         Raises:
             Unstorable: A value that is not plain JSON was put deep inside.
         """
-        if self._values is None:
+        if self._values is None or self._stored is None:
             return None
-        texts = {name: self._text(name, value) for name, value in self._values.items()}
+        texts = self._texts(self._values)
         if texts == self._stored:
             return None
         delta = {
@@ -86,9 +101,47 @@ class Context(MutableMapping[str, Any]):
 
     def committed(self, whole: str) -> None:
         """``whole`` is durable now."""
-        self._stored_text = whole
-        self._stored = {name: self._text(name, value) for name, value in self._open().items()}
+        self._kept = whole
+        self._stored = self._texts(self._open())
 
     def roll_back(self) -> None:
-        """Forget what is not durable."""
+        """Forget what is not durable, or was not there at the last :meth:`keep`."""
         self._values = None
+
+    # -- replay -------------------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Begin with nothing: what is recorded is applied again."""
+        self._kept, self._stored, self._values = None, {}, None
+
+    def apply(self, delta: str) -> None:
+        """Make a recorded change again."""
+        values, stored, change = self._open(), self._durable(), self._loaded(delta)
+        for name, value in change["set"].items():
+            values[name] = value
+            stored[name] = self._text(name, value)
+        for name in change["gone"]:
+            values.pop(name, None)
+            stored.pop(name, None)
+        self._kept = None
+
+    def keep(self) -> None:
+        """``run()`` calls something: what it has changed itself is not lost when that fails.
+
+        Raises:
+            Unstorable: A value that is not plain JSON was put deep inside.
+        """
+        if self._values is not None:
+            self._kept = self._whole(self._values)
+
+
+def merged(first: str | None, second: str | None) -> str | None:
+    """Two recorded changes, the one after the other, as one."""
+    if first is None or second is None:
+        return second or first
+    one, other = json.loads(first), json.loads(second)
+    kept = {name: value for name, value in one["set"].items() if name not in other["gone"]}
+    gone = [name for name in one["gone"] if name not in other["set"]]
+    return json.dumps(
+        {"set": {**kept, **other["set"]}, "gone": [*gone, *(n for n in other["gone"] if n not in gone)]}
+    )

@@ -7,19 +7,20 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Final
 from uuid import UUID
 
 from stepwell.entries import Execution, Settlement
-from stepwell.execution.context import Context
+from stepwell.execution.context import Context, merged
 from stepwell.execution.history import History
-from stepwell.execution.journal import Journal, RunFacts, Scope
+from stepwell.execution.journal import Fact, Journal, RunFacts, Scope
 from stepwell.execution.outcome import Activated
 from stepwell.execution.suspension import LeaseLost
 from stepwell.serialization import Codec
-from stepwell.states import Reason, RunState
+from stepwell.states import Kind, Reason, RunState
 
-__all__ = ["RESULT_LIMIT", "Recorder"]
+__all__ = ["RESULT_LIMIT", "Recorder", "request_of"]
 
 RESULT_LIMIT: Final = 1024 * 1024
 
@@ -52,7 +53,8 @@ class Recorder:
         self.codec = codec
         self.result_limit = result_limit
         self.chance = chance
-        self.context = Context(run.context, codec)
+        # A replay begins with nothing, and makes each recorded change again where it was made.
+        self.context = Context(None if run.plan.is_procedural else run.context, codec)
         self.current_step = run.current_step
         self.wakeups = run.wakeups
         self.stop_request = run.stop_request
@@ -61,6 +63,7 @@ class Recorder:
         self.settled: Settlement | None = None
         self.checkpoints = 0
         self.history = History(journal.history())
+        self._deltas: dict[int, Fact] = {}
 
     @property
     def next_position(self) -> int:
@@ -91,6 +94,36 @@ class Recorder:
         if not self._write(rows, next_step, scope, consumes=consumes):
             raise LeaseLost
 
+    # -- replay -------------------------------------------------------------------------------------------------
+
+    def begin_replay(self) -> None:
+        """``run()`` begins at its top: the context is as it was at the start."""
+        self.context.restart()
+        self._deltas = {fact.position: fact for fact in self.history if fact.context_delta is not None}
+        before_all = takewhile(lambda fact: fact.kind == Kind.CONTEXT, self.history)
+        self.replay(list(before_all))
+
+    def replay(self, facts: Sequence[Fact]) -> None:
+        """A call is answered by these rows: what they changed is changed now, and what people changed before them."""
+        if not self._deltas or not facts:
+            return
+        last = facts[-1].position
+        outside = (p for p, fact in self._deltas.items() if fact.kind == Kind.CONTEXT and p < last)
+        for position in sorted({*outside, *(fact.position for fact in facts)}):
+            self._apply(position)
+
+    def catch_up(self) -> None:
+        """Nothing more is answered by what was loaded: the context is what the whole journal says."""
+        for position in sorted(self._deltas):
+            self._apply(position)
+
+    def _apply(self, position: int) -> None:
+        fact = self._deltas.pop(position, None)
+        if fact is not None and fact.context_delta is not None:
+            self.context.apply(fact.context_delta)
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
     def _write(
         self,
         rows: tuple[Execution, ...],
@@ -105,6 +138,7 @@ class Recorder:
         if changes is not None:
             whole, delta = changes
             rows = (replace(rows[0], context_delta=delta), *rows[1:]) if rows else rows
+        rows = tuple(map(self._with_earlier_changes, rows)) if self.history.open else rows
         verdict = self.journal.write(
             rows,
             current_step=next_step,
@@ -121,6 +155,13 @@ class Recorder:
         self._remember(rows, next_step)
         self.settled = settlement
         return True
+
+    def _with_earlier_changes(self, row: Execution) -> Execution:
+        """A row that is written again keeps the changes that it recorded before: they were made, too."""
+        known = self.history.open.get(row.position)
+        if known is None or known.context_delta is None:
+            return row
+        return replace(row, context_delta=merged(known.context_delta, row.context_delta))
 
     def park(self, settlement: Settlement, *rows: Execution) -> Activated | None:
         """Leave the run in ``settlement`` unless something came since the counter was last seen.
@@ -144,12 +185,28 @@ class Recorder:
             return settlement
         return replace(settlement, wake_at=min(settlement.wake_at or self.wake_by, self.wake_by))
 
-    def end(self, settlement: Settlement, *rows: Execution, scope: Scope | None = None) -> Activated:
-        """Leave the run for good. It ends as it ends: a stop request that came too late stays on its row."""
+    def end(
+        self,
+        settlement: Settlement,
+        *rows: Execution,
+        scope: Scope | None = None,
+        orphans: Sequence[str] = (),
+    ) -> Activated:
+        """Leave the run for good. It ends as it ends: a stop request that came too late stays on its row.
+
+        Args:
+            settlement: How.
+            *rows: What is journaled with it.
+            scope: Its writes are committed too.
+            orphans: Recorded calls that the code does not reach any more, for whoever looks at the run.
+        """
         frees = self.run.options.get("unique_for") != "ever"
-        if self.wakeups:
+        if self.wakeups or orphans:
             # Somebody has sent something: without that there is no mailbox to be looked into.
-            settlement = replace(settlement, details=self.journal.details_at_end())
+            details = self.journal.details_at_end()
+            if orphans:
+                details = json.dumps({**_mapping(details), "orphans": list(orphans)})
+            settlement = replace(settlement, details=details)
         self._write(rows, self.current_step, scope, replace(settlement, frees_identity=frees))
         return replace(self._activated(settlement), successor=_successor(self.stop_request))
 
@@ -163,7 +220,7 @@ class Recorder:
             looks again.
         """
         while True:
-            request = _request(self.stop_request)
+            request = request_of(self.stop_request)
             if request.get("verb") == "cancel":
                 self.current_step = next_step
                 canceled = Settlement(RunState.CANCELED, reason=request.get("reason"))
@@ -204,10 +261,19 @@ class Recorder:
         self.current_step = next_step
 
 
-def _request(text: str | None) -> Mapping[str, Any]:
+def request_of(text: str | None) -> Mapping[str, Any]:
+    """A stop request as it is stored, or an empty mapping."""
     return json.loads(text) if text else {}
 
 
+def _mapping(text: str | None) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def _successor(text: str | None) -> UUID | None:
-    value = _request(text).get("successor")
+    value = request_of(text).get("successor")
     return UUID(value) if value else None

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from stepwell.definition.plan import StepSpec
+from stepwell.definition.program import Program
 from stepwell.definition.runtime import Logger, current
 from stepwell.definition.starting import Starter
 from stepwell.errors import RunError
@@ -47,12 +48,15 @@ class ActivationRuntime:
             exception that carries it.
         failure: The error that made the run fail, if one did.
         told: How far the current attempt has come, as it said by ``progress()``; as it is stored.
+        arguments: The start's, as steps see them.
+        replay: The body of ``run()``, if the class has one.
+        body: The instance whose ``run()`` is called: its steps see what it has put on itself.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._run = recorder.run
-        self._args = Arguments(recorder.run.args, self.load)
+        self.arguments = Arguments(recorder.run.args, self.load)
         self._scope: Scope | None = None
         self._site: Site | None = None
         self.asked: Suspension | None = None
@@ -60,17 +64,21 @@ class ActivationRuntime:
         self.told: str | None = None
         self._is_telling = False
         self.failure: BaseException | None = None
+        self.replay: Program | None = None
+        self.body: Any = None
 
     @contextmanager
     def attempting(self, site: Site | None, scope: Scope) -> Iterator[Any]:
         """For one attempt: answer a fresh instance of the workflow that is connected to this activation.
 
         Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by
-        chance and absent after a restart.
+        chance and absent after a restart. What ``run()`` has left on its own is there: a replay leaves it there too.
         """
         cls: Any = self._run.workflow
         workflow = object.__new__(cls)
-        workflow._runtime, workflow._args = self, self._args
+        if self.body is not None:
+            workflow.__dict__.update(self.body.__dict__)
+        workflow._runtime, workflow._args = self, self.arguments
         self._scope, self._site, self.asked, self.told = scope, site, None, None
         token = current.set(self)
         try:
@@ -88,6 +96,11 @@ class ActivationRuntime:
         finally:
             self._is_telling = False
             self.context.roll_back()
+
+    @property
+    def is_in_body(self) -> bool:
+        """It is ``run()`` itself that runs now: no step, no condition, no hook."""
+        return self.replay is not None and self._scope is None
 
     @property
     def is_in_step(self) -> bool:
@@ -131,7 +144,7 @@ class ActivationRuntime:
 
     def resolved(self, value: Any) -> Any:
         """A value that was read back, for a step: references in it answer with the records."""
-        return self._args.resolved(value)
+        return self.arguments.resolved(value)
 
     def load(self, ref: RecordRef) -> Any:
         return self._in_step("a record among the arguments").load(ref)
@@ -170,25 +183,53 @@ class ActivationRuntime:
     def call_step(
         self, spec: StepSpec, workflow: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        if self.is_in_body and self.replay is not None:
+            return self.replay.call_step(spec, args, kwargs)
         raise RunError(
             f"step {spec.name!r} was called from inside step {self._step_name()!r}: a step is durable as a "
             "whole and cannot contain another one. Move the shared code into an ordinary method and call that."
         )
 
-    def pause(self, reason: str | None, done: bool) -> NoReturn:
+    def program(self, verb: str) -> Program:
+        if self.replay is None:
+            raise RunError(
+                f"{verb} works in run(), and {self._run.plan.workflow} has none: say it by an option of a step, such "
+                "as wait=, wait_until= or awaits=."
+            )
+        if not self.is_in_body:
+            raise RunError(
+                f"{verb} works in the body of run(), not inside step {self._step_name()!r}: a step is durable as a "
+                "whole."
+            )
+        return self.replay
+
+    def pause(self, reason: str | None, done: bool) -> None:
+        if self.is_in_body and self.replay is not None:
+            self.replay.pause(storable_or_none(reason))
+            return
         self._ask(PauseRequested(storable_or_none(reason), done))
 
     def cancel(self, reason: str | None) -> NoReturn:
+        if self.is_in_body and self.replay is not None:
+            self.replay.cancel(storable_or_none(reason))
         self._ask(CancelRequested(storable_or_none(reason)))
 
     def skip(self) -> NoReturn:
+        self._refuse_in_body("skip()")
         self._ask(SkipRequested())
 
     def retry(self, wait: timedelta | None, rewind: bool) -> NoReturn:
+        self._refuse_in_body("retry()")
         self._ask(RetryRequested(_NO_WAIT if wait is None else wait, rewind))
 
     def finish(self, result: object) -> NoReturn:
+        if self.is_in_body and self.replay is not None:
+            self.replay.finish(result)
         self._ask(FinishRequested(result))
+
+    def _refuse_in_body(self, verb: str) -> None:
+        if self.is_in_body:
+            raise RunError(f"{verb} works inside a step only; this is the body of run().")
 
     def _ask(self, request: Suspension) -> NoReturn:
         if self._is_telling:
@@ -198,6 +239,7 @@ class ActivationRuntime:
         raise self.asked
 
     def suspend(self, wait: timedelta | None) -> NoReturn:
+        self._refuse_in_body("suspend()")
         if self._cursor is None:
             raise RunError(f"suspend() works in resumable steps only; {self._step_name()!r} is none.")
         self._ask(ContinueRequested(_NO_WAIT if wait is None else wait))

@@ -48,6 +48,11 @@ class Site:
         return self.spec.name
 
     @property
+    def is_wait(self) -> bool:
+        """It is a call in ``run()`` that only waits."""
+        return self.is_called and self.kind is not Kind.STEP
+
+    @property
     def label(self) -> str:
         """The site for people: ``ship``, ``ship["A"]#2``."""
         key, number = _parts(self.key)

@@ -8,10 +8,23 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, bindparam, case, exists, insert, literal, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    case,
+    exists,
+    false,
+    insert,
+    literal,
+    select,
+    update,
+)
 
 from stepwell.entries import Execution
-from stepwell.states import UNFINISHED, Kind, RunState
+from stepwell.states import UNFINISHED, ExecutionState, Kind, RunState
 from stepwell.store.rows import RowShape
 from stepwell.store.schema import executions, runs
 from stepwell.store.types import UID
@@ -31,34 +44,74 @@ class HistoryRow:
     attempt: int
     state: str
     outcome: str | None
+    args_digest: str | None
     result: str | None
+    context_delta: str | None
     cursor: str | None
     continues_from: int | None
     started_at: datetime | None
     scheduled_for: datetime | None
     finished_at: datetime | None
+    error_class: str | None
+    error_message: str | None
     details: str | None
 
 
-# Results are loaded where a driver answers with them; a declared step's is never asked for again.
-_ANSWER: Final = case((executions.c.kind != Kind.STEP.value, executions.c.result)).label("result")
-_SHAPE: Final = RowShape(executions, HistoryRow, result=_ANSWER)
-_HISTORIES: Final = (
-    select(*_SHAPE.columns)
-    .where(executions.c.run_id.in_(bindparam("ids", expanding=True)), executions.c.superseded_at.is_(None))
-    .order_by(executions.c.run_id, executions.c.position)
+_IS_OPEN: Final = executions.c.state.in_([state.value for state in UNFINISHED])
+
+
+def _only(condition: ColumnElement[bool], *columns: Column[Any]) -> dict[str, ColumnElement[Any]]:
+    return {column.name: case((condition, column)).label(column.name) for column in columns}
+
+
+# A declared step answers nothing once it is over: what it made is not asked for again.
+_DECLARED: Final = RowShape(
+    executions,
+    HistoryRow,
+    **_only(executions.c.kind != Kind.STEP.value, executions.c.result),
+    **_only(_IS_OPEN, executions.c.context_delta),
+    **_only(false(), executions.c.args_digest, executions.c.error_class, executions.c.error_message),
 )
+# A replay is answered by every row; how often a step was tried, and why, matters of those that did not succeed.
+_REPLAYED: Final = RowShape(
+    executions,
+    HistoryRow,
+    **_only(executions.c.state != ExecutionState.COMPLETED.value, executions.c.details),
+)
+
+
+def _select(shape: RowShape[HistoryRow]) -> Select[Any]:
+    return (
+        select(*shape.columns)
+        .where(
+            executions.c.run_id.in_(bindparam("ids", expanding=True)), executions.c.superseded_at.is_(None)
+        )
+        .order_by(executions.c.run_id, executions.c.position)
+    )
+
+
+_SELECT_DECLARED: Final = _select(_DECLARED)
+_SELECT_REPLAYED: Final = _select(_REPLAYED)
 _MARK: Final = select(executions.c.state, executions.c.result).where(
     executions.c.run_id == bindparam("run"), executions.c.position == bindparam("at")
 )
 
 
-def histories(connection: Connection, run_ids: Collection[UUID]) -> dict[UUID, list[HistoryRow]]:
-    """The journals of several runs in one query, each in its order, superseded rows left out."""
+def histories(
+    connection: Connection, run_ids: Collection[UUID], replayed: Collection[UUID] = ()
+) -> dict[UUID, list[HistoryRow]]:
+    """The journals of several runs, each in its order, superseded rows left out.
+
+    One query for the runs of declared workflows and one for those in ``replayed``, which need more of each row.
+    """
     found: dict[UUID, list[HistoryRow]] = {run_id: [] for run_id in run_ids}
-    if found:
-        for row in _SHAPE.all(connection.execute(_HISTORIES, {"ids": list(found)})):
-            found[row.run_id].append(row)
+    for shape, statement, ids in (
+        (_DECLARED, _SELECT_DECLARED, [run_id for run_id in found if run_id not in replayed]),
+        (_REPLAYED, _SELECT_REPLAYED, [run_id for run_id in found if run_id in replayed]),
+    ):
+        if ids:
+            for row in shape.all(connection.execute(statement, {"ids": ids})):
+                found[row.run_id].append(row)
     return found
 
 
@@ -93,7 +146,9 @@ _SHOWN: Final[Sequence[str]] = (
     "run_id",
     "position",
     "name",
+    "key",
     "kind",
+    "args_digest",
     "attempt",
     "state",
     "started_at",
@@ -126,7 +181,9 @@ def show_body(
         literal(run_id, UID),
         literal(row.position),
         literal(row.name),
+        literal(row.key, executions.c.key.type),
         literal(row.kind.value),
+        literal(row.args_digest, executions.c.args_digest.type),
         literal(row.attempt),
         literal("in_progress"),
         literal(row.started_at, executions.c.started_at.type),

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from stepwell.engine.activation import activate
+from stepwell.engine.activation import activate, replayed
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
 from stepwell.engine.store_journal import Place, StoreJournal
@@ -78,7 +78,7 @@ class Hands:
             row = engine.claims.claim_one(
                 connection, run_id, owner=_NAME, token=token, now=now, until=now + engine.lease
             )
-            return row, histories(connection, [run_id])[run_id]
+            return row, histories(connection, [run_id], replayed([row] if row else []))[run_id]
 
         row, history = engine.database.retrying(take)
         if row is None:

@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from stepwell.clock import SystemClock
+from stepwell.engine.activation import replayed
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
 from stepwell.ids import new_token
@@ -206,7 +207,7 @@ class Claimer:
         for token, expires_at in list(self._lost_claims.items()):
             with self._engine.database.read() as connection:
                 runs = self._engine.claims.taken(connection, token)
-                known = histories(connection, [run.id for run in runs])
+                known = histories(connection, [run.id for run in runs], replayed(runs))
             if runs or self._engine.clock.monotonic() > expires_at:
                 del self._lost_claims[token]
             # How long ago the claim was done is not known: the first body asks for a renewal.
@@ -226,4 +227,4 @@ def _histories(
 ) -> dict[UUID, list[HistoryRow]]:
     """The journals of the runs in one query; one whose first claim is this, at ``first_at``, has none."""
     begun = [run.id for run in runs if run.started_at != first_at or run.wakeups]
-    return histories(connection, begun)
+    return histories(connection, begun, replayed(runs))

@@ -70,7 +70,7 @@ class Sleeping(Workflow):
     workflow_name = "timeouts.Sleeping"
 
     @step(timeout=SHORT, on_exception=Skip(StepTimedOut))
-    def sleep(self) -> None:
+    def doze(self) -> None:
         self.session.add(Line(text="before"))
         self.session.execute(text(self.args["statement"]))
         self.session.add(Line(text="after"))
@@ -90,7 +90,7 @@ def test_a_long_query_is_ended_when_it_answers(driver: Driver, house: Warehouse,
     run = Sleeping.start(statement=statement)
     driver.drain()
 
-    assert [(row.name, row.outcome) for row in run.steps] == [("sleep", "skipped"), ("after", "success")]
+    assert [(row.name, row.outcome) for row in run.steps] == [("doze", "skipped"), ("after", "success")]
     assert house.lines() == []
 
 

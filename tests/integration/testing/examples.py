@@ -204,7 +204,7 @@ class Places(Workflow):
     def alone(self) -> None: ...
 
     @step
-    async def sleep(self) -> str:
+    async def rest(self) -> str:
         await asyncio.sleep(0)
         return "rested"
 

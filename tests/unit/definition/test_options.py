@@ -226,7 +226,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"on_error": Skip()},
         "there is no option 'on_error'. The options are name, wait, wait_until, awaits, gate, skip_if, "
-        "on_exception, key_by, timeout, queue, priority, isolated, before, after",
+        "on_exception, key_by, digest, timeout, queue, priority, isolated, before, after",
     ),
     (
         {"wait_untill": NOON},

@@ -112,7 +112,7 @@ class TestOptions:
             (
                 {"max_iteration": 5},
                 "there is no option 'max_iteration' (did you mean max_iterations?). The options are name, "
-                "wait, wait_until, awaits, gate, skip_if, on_exception, key_by, timeout, queue, priority, "
+                "wait, wait_until, awaits, gate, skip_if, on_exception, key_by, digest, timeout, queue, priority, "
                 "isolated, before, after, max_iterations, max_runtime, checkpoint_every",
             ),
         ],

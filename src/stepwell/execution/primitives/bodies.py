@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from stepwell.errors import StepTimedOut
@@ -44,20 +46,32 @@ class Bodies:
         if spec.is_resumable:
             attempt.moves = cursor_of(attempt, self._recorder, self._runtime)
             self._runtime.moves(attempt.moves)
-        arguments = (workflow, self._runtime.resolved(attempt.payload)) if spec.takes_payload else (workflow,)
+        call = self._call(attempt, workflow)
         if spec.is_generator:
-            return self._exhaust(attempt, arguments)
+            return self._exhaust(attempt, call)
         if spec.is_async:
-            return self._journal.run_coroutine(spec.function(*arguments), spec.timeout)
+            return self._journal.run_coroutine(call(), spec.timeout)
         if spec.timeout is not None:
-            return self._journal.run_limited(lambda: spec.function(*arguments), spec.timeout)
-        return spec.function(*arguments)
+            return self._journal.run_limited(call, spec.timeout)
+        return call()
 
-    def _exhaust(self, attempt: Attempt, arguments: tuple[Any, ...]) -> Any:
+    def _call(self, attempt: Attempt, workflow: Any) -> Callable[[], Any]:
+        """The function with what it is to be called with."""
+        site, resolved = attempt.site, self._runtime.resolved
+        function = site.spec.function
+        if site.is_called:
+            args = [resolved(value) for value in site.args]
+            named = {name: resolved(value) for name, value in (site.kwargs or {}).items()}
+            return partial(function, workflow, *args, **named)
+        if site.spec.takes_payload:
+            return partial(function, workflow, resolved(attempt.payload))
+        return partial(function, workflow)
+
+    def _exhaust(self, attempt: Attempt, call: Callable[[], Any]) -> Any:
         """A generator step: each ``yield`` moves the cursor and is a checkpoint; what it returns is the result."""
         spec, cursor = attempt.spec, attempt.moves
         kind = AsyncItems if spec.is_async else Items
-        items = kind(self._journal, spec.function(*arguments), spec.timeout)
+        items = kind(self._journal, call(), spec.timeout)
         try:
             for value in items:
                 if cursor is not None:

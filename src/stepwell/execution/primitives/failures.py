@@ -10,13 +10,22 @@ from datetime import timedelta
 from typing import Any, Final
 
 from stepwell.entries import Execution, Settlement
-from stepwell.errors import HeroGone, RunError, StepTimedOut, Undecodable, Unstorable
+from stepwell.errors import (
+    DeadlineExceeded,
+    HeroGone,
+    RunError,
+    StepTimedOut,
+    Undecodable,
+    Unstorable,
+    WaitTimedOut,
+)
 from stepwell.execution.attempts import SELF, policy_details, retries_by_label
 from stepwell.execution.journal import TransientConflict
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.attempt import Attempt
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.site import Site
 from stepwell.execution.suspension import (
     CancelRequested,
     FinishRequested,
@@ -28,7 +37,7 @@ from stepwell.execution.suspension import (
     find_suspension,
 )
 from stepwell.policies import Decision, Policy, Verb, decide
-from stepwell.states import ExecutionState, Outcome, Reason, RunState
+from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Failures"]
 
@@ -37,6 +46,12 @@ _NO_POLICY_HELPS: Final = (
     (HeroGone, Reason.HERO_GONE),
     (Undecodable, Reason.UNDECODABLE),
     (Unstorable, Reason.STEP_FAILED),
+)
+_NO_POLICY_HELPS_A_WAIT: Final = (
+    *_NO_POLICY_HELPS,
+    # run() hears of these where it waits.
+    (WaitTimedOut, Reason.STEP_FAILED),
+    (DeadlineExceeded, Reason.STEP_FAILED),
 )
 
 
@@ -73,7 +88,7 @@ class Failures:
     def follow(self, attempt: Attempt, workflow: Any, error: BaseException) -> Activated | None:
         """The body raised: do what the policies say."""
         self.undo(attempt)
-        for kind, reason in _NO_POLICY_HELPS:
+        for kind, reason in _NO_POLICY_HELPS_A_WAIT if attempt.site.is_wait else _NO_POLICY_HELPS:
             if isinstance(error, kind):
                 self._recorder.journal.report(error)
                 return self.fail(attempt, error, reason)
@@ -105,11 +120,16 @@ class Failures:
         return decide(
             error,
             step=attempt.spec.on_exception,
-            workflow=self._plan.policies,
+            workflow=self._policies_for(attempt.site),
             counts=counts,
             random=self._recorder.chance,
             passed=passed,
         )
+
+    def _policies_for(self, site: Site) -> tuple[Policy, ...]:
+        """The class's; a condition that is broken must not be retried by one for any error whatever."""
+        policies = self._plan.policies
+        return tuple(each for each in policies if each.errors) if site.is_wait else policies
 
     def _ask(self, handler: Callable[..., Any], workflow: Any, error: BaseException) -> Suspension | None:
         """What the author's handler says; None leaves the error to the policies after it."""
@@ -165,11 +185,27 @@ class Failures:
             return self.fail(attempt, often)
         return self._retry(attempt, error, Decision(Verb.RETRY, SELF, wait))
 
-    def fail(self, attempt: Attempt, error: BaseException, reason: str | None = None) -> Activated | None:
-        """The run stops as failed, until a person acts."""
+    def fail(
+        self, attempt: Attempt, error: BaseException, reason: str | None = None, details: str | None = None
+    ) -> Activated | None:
+        """The run stops as failed, until a person acts; of a call in ``run()`` it is recorded, for ``run()`` to see.
+
+        Args:
+            attempt: The attempt.
+            error: What went wrong for good.
+            reason: Of the run's failure.
+            details: Of the attempt's row.
+        """
         self.undo(attempt)
         self._runtime.failure = error
-        return self._stop(attempt, error, RunState.FAILED, Outcome.FAILED, reason or Reason.STEP_FAILED)
+        if attempt.site.is_called:
+            ran_out = attempt.site.is_wait and isinstance(error, WaitTimedOut)
+            outcome = Outcome.TIMED_OUT if ran_out else _outcome_of(error)
+            row = attempt.failure_row(error, ExecutionState.FAILED, outcome, self._recorder.now())
+            self._recorder.record(row, *attempt.closing, next_step=attempt.next_step)
+            return None
+        reason = reason or Reason.STEP_FAILED
+        return self._stop(attempt, error, RunState.FAILED, Outcome.FAILED, reason, details)
 
     # -- the verbs ------------------------------------------------------------------------------------
 
@@ -177,7 +213,7 @@ class Failures:
         match decision.verb:
             case Verb.RETRY:
                 return self._retry(attempt, error, decision)
-            case Verb.SKIP:
+            case Verb.SKIP if attempt.site.kind is not Kind.BODY:
                 row = attempt.failure_row(
                     error, ExecutionState.SKIPPED, Outcome.SKIPPED, self._recorder.now()
                 )
@@ -211,19 +247,30 @@ class Failures:
             scheduled_for=due,
             cursor=attempt.cursor,
             continues_from=None if attempt.cursor is None else attempt.position,
+            details=attempt.details,
         )
         settlement = Settlement(RunState.WAITING, reason=Reason.RETRY, wake_at=due)
         return recorder.park(settlement, row, *attempt.closing, again)
 
     def _stop(
-        self, attempt: Attempt, error: BaseException, state: RunState, outcome: Outcome, reason: str | None
+        self,
+        attempt: Attempt,
+        error: BaseException,
+        state: RunState,
+        outcome: Outcome,
+        reason: str | None,
+        details: str | None = None,
     ) -> Activated | None:
-        if outcome is Outcome.FAILED and isinstance(error, StepTimedOut):
-            outcome = Outcome.TIMED_OUT
-        row = attempt.failure_row(error, ExecutionState.FAILED, outcome, self._recorder.now())
+        if outcome is Outcome.FAILED:
+            outcome = _outcome_of(error)
+        row = attempt.failure_row(error, ExecutionState.FAILED, outcome, self._recorder.now(), details)
         return self._recorder.stop(
             _settled(state, reason, row), row, *attempt.closing, next_step=attempt.spec.name
         )
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    return Outcome.TIMED_OUT if isinstance(error, StepTimedOut) else Outcome.FAILED
 
 
 def _settled(state: RunState, reason: str | None, row: Execution) -> Settlement:

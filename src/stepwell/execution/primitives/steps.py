@@ -107,6 +107,20 @@ class StepRunner:
         finally:
             scope.close()
 
+    def failed_outside(
+        self, site: Site, error: BaseException, details: str | None = None
+    ) -> Activated | None:
+        """``run()`` raised outside its steps: the policies decide; with ``details`` none would help."""
+        scope = self._journal.open_scope()
+        try:
+            attempt = self._begin(site, scope)
+            if details is not None:
+                return self._failures.fail(attempt, error, details=details)
+            with self._runtime.attempting(site, scope) as workflow:
+                return self._failures.follow(attempt, workflow, error)
+        finally:
+            scope.close()
+
     def _begin(self, site: Site, scope: Scope) -> Attempt:
         recorder = self._recorder
         history = recorder.history

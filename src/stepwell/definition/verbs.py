@@ -1,0 +1,241 @@
+"""What the body of ``run()`` can say: steps by name, waits, repetitions, and values that replay alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from uuid import UUID
+
+from stepwell.definition import checks
+from stepwell.definition.options import broken_policies
+from stepwell.definition.runtime import Runtime, current
+from stepwell.definition.unset import UNSET
+from stepwell.definition.waits import Poll, Signal, broken_poll, broken_signal
+from stepwell.errors import RunError
+from stepwell.policies import Policy
+
+if TYPE_CHECKING:
+    from stepwell.definition.program import Program
+
+__all__ = ["Verbs"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_EVERY = timedelta(minutes=1)
+
+
+class Verbs:
+    """The durable verbs of ``run()``.
+
+    Each is journaled when it is over, and a replay passes it with what is recorded. Calls of one verb with the same
+    name are told apart by their number, so the order of such calls is part of the code's history.
+
+    Called in a step, or in a class without ``run()``, they raise ``RunError``.
+    """
+
+    _runtime: Runtime | None = None
+
+    # steps and other workflows
+
+    def step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function as a step of this name, once, and answer its result; for what is no method.
+
+        Args:
+            name: The step's name in the journal.
+            function: A function or a method; it gets all other arguments. The class's ``policies`` apply to it.
+            *args: For the function.
+            **kwargs: For the function.
+
+        Durability:
+            As for a ``@step`` of the class.
+
+        Raises:
+            StepFailed: No policy absorbed its error.
+        """
+        _refuse(checks.broken_name(name), "step(): a step's name")
+        if not callable(function):
+            raise TypeError(f"step() takes a name and a function; got {function!r}")
+        answer: T = self._program("step()").call_function(name, function, args, kwargs)
+        return answer
+
+    # time
+
+    def sleep(self, duration: timedelta, *, name: str | None = None) -> None:
+        """Wait for a while; the run costs a row meanwhile, and no thread.
+
+        Args:
+            duration: A ``timedelta`` from the moment at which the call is first reached.
+            name: Its name in the journal.
+
+        Durability:
+            The instant is journaled when the call is first reached, and stays.
+        """
+        _refuse(checks.broken_duration(duration, zero=True), "sleep(): duration")
+        self._program("sleep()").sleep(duration, None, name)
+
+    def sleep_until(
+        self, instant: datetime | Callable[[], datetime] | str, *, name: str | None = None
+    ) -> None:
+        """Wait for an instant; one that has passed is no wait.
+
+        Args:
+            instant: An aware ``datetime``, which is fixed when first reached; or a method, its name or a function
+                that answers one, which is asked again whenever the run wakes, so that a moved appointment moves the
+                wait.
+            name: Its name in the journal.
+        """
+        if isinstance(instant, datetime):
+            _refuse(checks.broken_instant(instant), "sleep_until(): instant")
+        elif not isinstance(instant, str) and not callable(instant):
+            raise TypeError(f"sleep_until() takes an aware datetime, a method or its name; got {instant!r}")
+        self._program("sleep_until()").sleep(None, instant, name)
+
+    # conditions
+
+    def wait_until(
+        self,
+        condition: Callable[..., object] | str,
+        *,
+        timeout: timedelta | None = None,
+        every: timedelta = _EVERY,
+        default: Any = UNSET,
+        name: str | None = None,
+        on_exception: Policy | Sequence[Policy] = (),
+    ) -> Any:
+        """Wait until a condition holds, which is looked at now and then again and again.
+
+        Args:
+            condition: A method, its name or a function; a true answer ends the wait. It may read ``self.hero`` and
+                ``self.session``, and must not write.
+            timeout: How long to wait, from the first look; None waits for ever.
+            every: How long after one look comes the next; the last one falls on the timeout.
+            default: The answer if time ran out. Not given, that raises.
+            name: Its name in the journal; the condition's own by default.
+            on_exception: Policies for what the condition raises, ahead of the class's. The class's blanket ones do not
+                apply: a broken condition should not be retried for ever.
+
+        Returns:
+            True, or ``default``.
+
+        Raises:
+            WaitTimedOut: Time ran out; journaled, so that it is raised at each replay alike.
+            StepFailed: The condition raised, and no policy absorbed it.
+        """
+        poll = Poll(condition, every, timeout, default)
+        _refuse(broken_poll(poll), "wait_until():")
+        _refuse_condition(condition, "wait_until()")
+        return self._program("wait_until()").wait_until(poll, name, {"on_exception": _policies(on_exception)})
+
+    def continue_if(
+        self,
+        condition: Callable[..., object] | str,
+        *,
+        name: str | None = None,
+        on_exception: Policy | Sequence[Policy] = (),
+    ) -> None:
+        """Wait until a condition holds, which is looked at now and whenever somebody calls ``run.wake()``.
+
+        Args:
+            condition: As for :meth:`wait_until`.
+            name: Its name in the journal; the condition's own by default.
+            on_exception: As for :meth:`wait_until`.
+
+        Raises:
+            StepFailed: The condition raised, and no policy absorbed it.
+        """
+        _refuse_condition(condition, "continue_if()")
+        self._program("continue_if()").continue_if(condition, name, {"on_exception": _policies(on_exception)})
+
+    # signals
+
+    def wait_for_signal(
+        self,
+        name: str,
+        *,
+        timeout: timedelta | None = None,
+        deadline: datetime | None = None,
+        default: Any = UNSET,
+    ) -> Any:
+        """Wait until somebody sends the run a signal of this name, and answer its payload.
+
+        Signals of one name are read in the order in which they came; one that came before the run waits for it is kept
+        and counts.
+
+        Args:
+            name: The signal's name.
+            timeout: How long to wait, from when the call is first reached; None waits for ever.
+            deadline: The same as an aware instant; excludes ``timeout``.
+            default: The answer if nothing came in time. Not given, that raises.
+
+        Durability:
+            The signal is marked as read in the transaction that records its payload.
+
+        Raises:
+            WaitTimedOut: Nothing came in time; journaled, so that it is raised at each replay alike.
+        """
+        if timeout is not None and deadline is not None:
+            raise TypeError("wait_for_signal(): timeout and deadline exclude each other; give one of them")
+        if deadline is not None:
+            _refuse(checks.broken_instant(deadline), "wait_for_signal(): deadline")
+        limit = timeout if deadline is None else timedelta(seconds=1)
+        _refuse(broken_signal(Signal(name, limit, default)), "wait_for_signal():")
+        return self._program("wait_for_signal()").wait_for_signal(Signal(name, timeout, default), deadline)
+
+    # values that replay alike
+
+    @property
+    def now(self) -> datetime:
+        """The time, for decisions in ``run()``: the instant at which the last durable call ended, or the run's start.
+
+        It is the same at each replay; ``datetime.now()`` is not. It stands still between two durable calls.
+        """
+        return self._program("now").now
+
+    @property
+    def random(self) -> random.Random:
+        """A generator of random numbers for decisions in ``run()``: a replay draws the same ones again."""
+        return self._program("random").random
+
+    def uuid4(self) -> UUID:
+        """A random UUID, the same at each replay."""
+        return self._program("uuid4()").uuid4()
+
+    # who runs
+
+    def _program(self, verb: str) -> Program:
+        return self._active(verb).program(verb)
+
+    def _driven(self, what: str) -> Runtime:
+        if self._runtime is None:
+            raise RunError(
+                f"{what} exists only while a run is driven; this {type(self).__name__} was made by hand."
+            )
+        return self._runtime
+
+    def _active(self, verb: str) -> Runtime:
+        """The runtime, if it is this thread or task that drives the run: verbs stop who calls them."""
+        runtime = self._driven(verb)
+        if current.get() is not runtime:
+            raise RunError(
+                f"{verb} of {type(self).__name__} was called where no step of this run is active, such as "
+                "another thread. Call it in the step itself."
+            )
+        return runtime
+
+
+def _refuse(problem: str | None, what: str) -> None:
+    if problem is not None:
+        raise TypeError(f"{what} {problem}")
+
+
+def _refuse_condition(condition: object, verb: str) -> None:
+    if not callable(condition) and not isinstance(condition, str):
+        raise TypeError(f"{verb} takes a method, its name or a function; got {condition!r}")
+
+
+def _policies(given: Policy | Sequence[Policy]) -> tuple[Policy, ...]:
+    policies = (given,) if isinstance(given, Policy) else tuple(given)
+    _refuse(broken_policies(policies), "on_exception")
+    return policies

@@ -1,0 +1,421 @@
+"""The body of ``run()`` while it is driven: its durable calls, on the first pass and on replay alike."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+from stepwell.definition.functions import is_async
+from stepwell.definition.plan import StepSpec
+from stepwell.definition.waits import Poll, Signal
+from stepwell.entries import Settlement
+from stepwell.errors import StepFailed, WaitTimedOut
+from stepwell.execution.attempts import closed, is_final
+from stepwell.execution.identity import arguments_of, call_key, digest_of
+from stepwell.execution.journal import Fact
+from stepwell.execution.outcome import Activated
+from stepwell.execution.primitives.approach import Approach
+from stepwell.execution.recorder import Recorder, request_of
+from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.site import Site
+from stepwell.execution.suspension import LeaseLost, Suspension
+from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
+
+__all__ = ["Closed", "ReplayProgram", "recorded_position"]
+
+_log: Final = logging.getLogger(__name__)
+_POSITION: Final = "_stepwell_position"
+_UNCALLED: Final = frozenset({Kind.COMMAND, Kind.BODY, Kind.RECOVERY, Kind.CONTEXT})
+_IMMUTABLE: Final = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class Closed(Suspension):
+    """The activation has ended: whatever durable call comes next in ``run()`` raises it again."""
+
+
+class ReplayProgram:
+    """One pass through ``run()`` (see ``definition.program.Program``).
+
+    Args:
+        recorder: The run's journal.
+        runtime: What the workflow's methods see.
+    """
+
+    def __init__(self, recorder: Recorder, runtime: ActivationRuntime) -> None:
+        self._recorder = recorder
+        self._runtime = runtime
+        self._history = recorder.history
+        self._codec = recorder.codec
+        self._approach = Approach(recorder, runtime)
+        self._calls: Counter[tuple[str, str, str | None]] = Counter()
+        self._reached: set[tuple[str, str, str | None]] = set()
+        self._ended: Activated | None = None
+        self._lost: LeaseLost | None = None
+        self._now = recorder.run.begins_at
+        self._uuids = random.Random(f"{recorder.run.id}:uuid4")
+        self.random = random.Random(f"{recorder.run.id}:random")
+        recorder.begin_replay()
+
+    # -- the activation -----------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """The activation has ended, whatever ``run()`` makes of it."""
+        return self._ended is not None or self._lost is not None
+
+    def outcome(self) -> Activated:
+        """How the activation has ended.
+
+        Raises:
+            LeaseLost: The run is no longer ours.
+        """
+        if self._ended is None:
+            raise self._lost or Closed
+        return self._ended
+
+    def close(self, ended: Activated) -> NoReturn:
+        """The activation has ended here."""
+        self._ended = ended
+        raise Closed
+
+    def end(self, settlement: Settlement, state: ExecutionState, outcome: Outcome) -> Activated:
+        """Leave the run for good; what is unfinished in its journal ends as ``state``."""
+        self._recorder.catch_up()
+        now = self._recorder.now()
+        rows = [closed(fact, state, outcome, now) for fact in self._history.open.values()]
+        if settlement.state is RunState.COMPLETED:
+            self._recorder.current_step = None
+        return self._recorder.end(settlement, *rows, orphans=self._orphans(settlement))
+
+    def _orphans(self, settlement: Settlement) -> list[str]:
+        """What is recorded and was not reached: the code has changed under the run."""
+        if settlement.state is not RunState.COMPLETED:
+            return []
+        unreached = [
+            site
+            for site, _ in self._history.sites()
+            if site not in self._reached and site[0] not in _UNCALLED
+        ]
+        names = [name if key is None else f"{name}[{key}]" for _, name, key in unreached]
+        if names:
+            run = self._recorder.run
+            _log.warning(
+                "recorded calls were not reached by run(): has its code changed?",
+                extra={
+                    "action": "run.orphans",
+                    "run_id": str(run.id),
+                    "workflow": run.plan.workflow,
+                    "orphans": names[:20],
+                },
+            )
+        return names
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def call_step(self, spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        self._enter()
+        arguments = arguments_of(spec.function, args, kwargs, is_method=True)
+        key = call_key(spec, args, kwargs, self._codec)
+        return self._called(spec, key, arguments, args, kwargs)
+
+    def call_function(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        self._enter()
+        arguments = arguments_of(function, args, kwargs, is_method=False)
+        spec = StepSpec(name, self._unbound(function), is_async=is_async(function))
+        return self._called(spec, None, arguments, args, kwargs)
+
+    def _called(
+        self,
+        spec: StepSpec,
+        key: str | None,
+        arguments: Mapping[str, Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        digest = digest_of(arguments, self._codec) if arguments and spec.digest else None
+        site = self._site(
+            Site(spec, spec.name, key=key, is_called=True, args=args, kwargs=kwargs, digest=digest)
+        )
+        return self._answer(site)
+
+    def _unbound(self, function: Any) -> Callable[..., Any]:
+        """The function as a step's: called with the attempt's own instance, where it is a method of this workflow."""
+        inner = getattr(function, "__func__", None)
+        if inner is not None and function.__self__ is self._runtime.body:
+            return inner  # type: ignore[no-any-return]  # a method's function
+
+        @functools.wraps(function)
+        def call(workflow: Any, *args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return call
+
+    # -- waits --------------------------------------------------------------------------------------------------
+
+    def sleep(self, wait: timedelta | None, until: Any, name: str | None) -> None:
+        self._enter()
+        wait_until = until if until is None or isinstance(until, datetime) else self._condition(until)
+        spec = StepSpec(
+            name or ("sleep" if until is None else "sleep_until"), _nothing, wait=wait, wait_until=wait_until
+        )
+        self._wait(spec, Kind.TIMER)
+
+    def wait_until(self, poll: Poll, name: str | None, options: Mapping[str, Any]) -> Any:
+        self._enter()
+        poll, given = replace(poll, condition=self._condition(poll.condition)), poll.condition
+        spec = StepSpec(name or _name_of(given, "wait_until"), _nothing, poll=poll, **options)
+        return self._wait(spec, Kind.POLL)
+
+    def continue_if(self, condition: Any, name: str | None, options: Mapping[str, Any]) -> None:
+        self._enter()
+        gate = self._condition(condition)
+        self._wait(
+            StepSpec(name or _name_of(condition, "continue_if"), _nothing, gate=gate, **options), Kind.GATE
+        )
+
+    def wait_for_signal(self, signal: Signal, deadline: datetime | None) -> Any:
+        self._enter()
+        if deadline is not None:
+            signal = replace(signal, timeout=deadline - self._recorder.now())
+        return self._wait(StepSpec(signal.name, _nothing, awaits=signal), Kind.SIGNAL)
+
+    def _wait(self, spec: StepSpec, kind: Kind) -> Any:
+        return self._answer(self._site(Site(spec, spec.name, kind, is_called=True)))
+
+    def _condition(self, condition: Any) -> Callable[[Any], Any]:
+        """The author's condition as one that is asked with an instance of its own."""
+        if isinstance(condition, str):
+            return lambda workflow: getattr(workflow, condition)()
+        return self._unbound(condition)
+
+    # -- what ends the run, or stops it -------------------------------------------------------------------------
+
+    def pause(self, reason: str | None) -> None:
+        self._enter()
+        site = self._site(Site(StepSpec("pause", _nothing), "pause", Kind.PAUSE, is_called=True))
+        if self._history.of(site.kind, site.name, site.key):
+            self._answer(site)
+            return
+        self._prepare()
+        recorder = self._recorder
+        row = site.row(
+            recorder.next_position,
+            ExecutionState.COMPLETED,
+            outcome=Outcome.PAUSED,
+            started_at=recorder.now(),
+            finished_at=recorder.now(),
+            result="null",
+        )
+        ended = recorder.stop(Settlement(RunState.PAUSED, reason=reason), row, next_step=site.name)
+        if ended is not None:
+            self.close(ended)
+
+    def cancel(self, reason: str | None) -> NoReturn:
+        self._enter()
+        self._prepare()
+        settlement = Settlement(RunState.CANCELED, reason=reason)
+        self.close(self.end(settlement, ExecutionState.CANCELED, Outcome.CANCELED))
+
+    def finish(self, result: object) -> NoReturn:
+        self._enter()
+        self._prepare()
+        text = self._codec.dumps(result, what="result of finish()", limit=self._recorder.result_limit)
+        settlement = Settlement(RunState.COMPLETED, result=text)
+        self.close(self.end(settlement, ExecutionState.SKIPPED, Outcome.SKIPPED))
+
+    # -- values that replay alike -------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        return self._now
+
+    def uuid4(self) -> UUID:
+        return UUID(int=self._uuids.getrandbits(128), version=4)
+
+    # -- the one way of every call ------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        """What has ended stays ended, whatever the author's code made of the exception that said so."""
+        if self._lost is not None:
+            raise self._lost
+        if self._ended is not None:
+            raise Closed
+
+    def _site(self, site: Site) -> Site:
+        """The site with the number of this call, where there were others like it."""
+        call = (site.kind, site.spec.name, site.key)
+        self._calls[call] = number = self._calls[call] + 1
+        if number > 1:
+            site = replace(site, key=f"{site.key or ''}#{number}")
+            call = (site.kind, site.spec.name, site.key)
+        self._reached.add(call)
+        return site
+
+    def _answer(self, site: Site) -> Any:
+        """What the journal says about this call; as long as it says nothing, go there."""
+        try:
+            while True:
+                facts = self._history.of(site.kind, site.spec.name, site.key)
+                if facts and is_final(facts[-1]):
+                    return self._value(site, facts[-1])
+                self._go_on(site)
+        except LeaseLost as lost:
+            self._lost = lost
+            raise
+
+    def _go_on(self, site: Site) -> None:
+        self._prepare()
+        if self.honour_requests(site):
+            return
+        self._recorder.current_step = site.name
+        ended = self._approach.take(self._with_stored_arguments(site))
+        if ended is not None:
+            self.close(ended)
+
+    def _prepare(self) -> None:
+        """Nothing that follows is answered by what was loaded."""
+        self._recorder.catch_up()
+        self._recorder.context.keep()
+
+    def _with_stored_arguments(self, site: Site) -> Site:
+        """The step gets its arguments as they would be read back: the same whatever pass it runs in."""
+        if not site.args and not site.kwargs:
+            return site
+        what = f"arguments of step {site.label}"
+        args = tuple(self._codec.roundtrip(value, what=what) for value in site.args)
+        named = {name: self._codec.roundtrip(value, what=what) for name, value in (site.kwargs or {}).items()}
+        return replace(site, args=args, kwargs=named)
+
+    def _value(self, site: Site, fact: Fact) -> Any:
+        if fact.args_digest != site.digest and site.spec.digest and site.kind is Kind.STEP:
+            self._refuse(site, fact)
+        self._recorder.replay(self._history.of(site.kind, site.spec.name, site.key))
+        if fact.finished_at is not None and fact.finished_at > self._now:
+            self._now = fact.finished_at
+        if fact.state == ExecutionState.FAILED:
+            failure, self._runtime.failure = self._runtime.failure, None
+            raise _recorded(site, fact, failure)
+        if site.kind is Kind.POLL and fact.outcome == Outcome.SUCCESS:
+            return True
+        text = fact.result
+        return None if text is None else self._codec.loads(text, what=f"result of {site.label}")
+
+    def _refuse(self, site: Site, fact: Fact) -> NoReturn:
+        """The code calls the step with other arguments than it was recorded with: nobody can tell what is meant."""
+        self._recorder.catch_up()
+        came = self._codec.canonical(
+            arguments_of(site.spec.function, site.args, site.kwargs or {}, is_method=True)
+        )
+        message = (
+            f"history does not match the code: step {site.label} is recorded at position {fact.position} with other "
+            f"arguments (digest {fact.args_digest or 'of none'}) than it is called with now: {came[:500]} (digest "
+            f"{site.digest or 'of none'}). Deploy code that calls it as before, or tell calls apart by key_by=; then "
+            "run.resume()."
+        )
+        self._recorder.context.roll_back()
+        settlement = Settlement(
+            RunState.FAILED,
+            reason=Reason.HISTORY_MISMATCH,
+            error_class="stepwell.HistoryMismatch",
+            error_message=message,
+        )
+        ended = self._recorder.stop(settlement, next_step=site.name)
+        if ended is not None:
+            self.close(ended)
+        # Somebody has asked for the step to be left out.
+        self.honour_requests(site)
+        raise AssertionError("a request was neither honoured nor void")
+
+    # -- what somebody asks for ---------------------------------------------------------------------------------
+
+    def honour_requests(self, site: Site | None = None) -> bool:
+        """Do what somebody asks of the run; True when ``site`` was left out for that.
+
+        Raises:
+            Closed: The activation has ended with it.
+        """
+        request = request_of(self._recorder.stop_request)
+        match request.get("verb"):
+            case "cancel":
+                self._prepare()
+                settlement = Settlement(RunState.CANCELED, reason=request.get("reason"))
+                self.close(self.end(settlement, ExecutionState.CANCELED, Outcome.CANCELED))
+            case "pause":
+                settlement = Settlement(RunState.PAUSED, reason=request.get("reason"), answers_request=True)
+                self._close_if(self._recorder.park(settlement))
+            case "skip" if site is not None:
+                return self._skip(site, request)
+            case None:
+                return False
+            case _ if site is not None:
+                self._close_if(self._recorder.answer())
+        return False
+
+    def _close_if(self, ended: Activated | None) -> None:
+        if ended is not None:
+            self.close(ended)
+        self.honour_requests()
+
+    def _skip(self, site: Site, request: Mapping[str, Any]) -> bool:
+        """Leave the site out and give the run back in one write, so that no other call of the step is meant."""
+        recorder = self._recorder
+        rows = []
+        if request.get("step") == site.name:
+            known = [fact for fact in self._history.of(site.kind, site.name, site.key)]
+            open_row = next((fact for fact in known if fact.position in self._history.open), None)
+            now = recorder.now()
+            rows = [
+                closed(open_row, ExecutionState.SKIPPED, Outcome.SKIPPED, now)
+                if open_row is not None
+                else site.row(
+                    recorder.next_position, ExecutionState.SKIPPED, outcome=Outcome.SKIPPED, finished_at=now
+                )
+            ]
+        settlement = Settlement(RunState.READY, due_at=recorder.now(), answers_request=True)
+        ended = recorder.park(settlement, *rows)
+        if ended is not None:
+            self.close(replace(ended, ready_in=recorder.run.queue))
+        return True
+
+
+def recorded_position(error: BaseException) -> int | None:
+    """The position of the recorded error that this is, or that it came from; None if it is the body's own."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        position = getattr(found, _POSITION, None)
+        if isinstance(position, int):
+            return position
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def _recorded(site: Site, fact: Fact, failure: BaseException | None) -> Exception:
+    """The error that a failed row stands for."""
+    error: Exception
+    if site.kind is not Kind.STEP and fact.outcome == Outcome.TIMED_OUT:
+        error = WaitTimedOut(fact.error_message or f"{site.label}: the wait ran out.")
+    else:
+        error = StepFailed(site.label, fact.error_class, fact.error_message)
+    error.__cause__ = failure
+    setattr(error, _POSITION, fact.position)
+    return error
+
+
+def _name_of(condition: Any, fallback: str) -> str:
+    name = condition if isinstance(condition, str) else getattr(condition, "__name__", "")
+    return name if name and not name.startswith("<") else fallback
+
+
+def _nothing(workflow: Any) -> None:
+    """The body of what only waits."""

@@ -1,0 +1,151 @@
+"""The driver of procedural workflows: calls ``run()`` from its top; what is done already answers from the journal."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from dataclasses import replace
+from typing import Any, Final
+
+from stepwell.definition.plan import StepSpec
+from stepwell.definition.runtime import current
+from stepwell.entries import Settlement
+from stepwell.errors import Unstorable
+from stepwell.execution.outcome import Activated
+from stepwell.execution.primitives.notices import Notices
+from stepwell.execution.primitives.steps import StepRunner
+from stepwell.execution.primitives.timers import Timer
+from stepwell.execution.program import Closed, ReplayProgram, recorded_position
+from stepwell.execution.recorder import Recorder
+from stepwell.execution.runtime import ActivationRuntime
+from stepwell.execution.site import Site
+from stepwell.execution.suspension import LeaseLost
+from stepwell.states import ExecutionState, Kind, Outcome, RunState
+
+__all__ = ["ReplayDriver"]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ReplayDriver:
+    """Drives one activation of a workflow with ``run()``.
+
+    Args:
+        recorder: The run's journal.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._runtime = ActivationRuntime(recorder)
+        self._notices = Notices(recorder, self._runtime)
+        self._steps = StepRunner(recorder, self._runtime)
+        self._timer = Timer(recorder, self._runtime)
+
+    def drive(self) -> Activated:
+        """Go on until the run parks or ends.
+
+        Raises:
+            LeaseLost: The run is no longer ours.
+        """
+        ended = None
+        while ended is None:
+            ended = self._delayed() or self._replayed()
+        if self._recorder.settled is not None:
+            self._notices.settled(self._recorder.settled, self._runtime.failure)
+        return replace(ended, error=self._runtime.failure) if ended.state is RunState.FAILED else ended
+
+    def _replayed(self) -> Activated | None:
+        """Call ``run()`` once. None when it is to be called again at once."""
+        program = ReplayProgram(self._recorder, self._runtime)
+        self._runtime.replay = program
+        try:
+            program.honour_requests()
+            value = self._call_body()
+        except Closed:
+            return program.outcome()
+        except LeaseLost:
+            raise
+        except BaseException as error:
+            if program.is_closed:
+                self._warn_of_swallowing(error)
+                return program.outcome()
+            return self._failed(program, error)
+        if program.is_closed:
+            self._warn_of_swallowing(None)
+            return program.outcome()
+        return self._finished(program, value)
+
+    def _call_body(self) -> Any:
+        run, runtime = self._recorder.run, self._runtime
+        workflow = runtime.body = object.__new__(run.workflow)
+        workflow._runtime, workflow._args = runtime, runtime.arguments
+        # The version at which the run was started, for `if self.version >= 2`.
+        workflow.version = run.version
+        token = current.set(runtime)
+        try:
+            return workflow.run(**copy.deepcopy(dict(run.args)))
+        finally:
+            current.reset(token)
+
+    def _warn_of_swallowing(self, error: BaseException | None) -> None:
+        run = self._recorder.run
+        _log.warning(
+            "run() went on although its activation had ended; what it did there counts for nothing. Let BaseException "
+            "pass, and call no step in a `finally` that must also hold when the run only waits.",
+            extra={
+                "action": "run.swallowed",
+                "run_id": str(run.id),
+                "workflow": run.plan.workflow,
+                "error": None if error is None else repr(error),
+            },
+        )
+
+    # -- how run() ended ----------------------------------------------------------------------------------------
+
+    def _finished(self, program: ReplayProgram, value: Any) -> Activated | None:
+        recorder = self._recorder
+        try:
+            text = recorder.codec.dumps(value, what="result of run()", limit=recorder.result_limit)
+            recorder.catch_up()
+            recorder.context.changes()
+        except Unstorable as error:
+            return self._failed(program, error)
+        return program.end(
+            Settlement(RunState.COMPLETED, result=text), ExecutionState.SKIPPED, Outcome.SKIPPED
+        )
+
+    def _failed(self, program: ReplayProgram, error: BaseException) -> Activated | None:
+        """``run()`` raised. What is recorded would be raised again: only a person can have it tried anew."""
+        recorder = self._recorder
+        escaped = recorded_position(error)
+        recorder.catch_up()
+        recorder.context.roll_back()
+        site = self._body_site()
+        if escaped is None:
+            return self._steps.failed_outside(site, error)
+        return self._steps.failed_outside(site, error, json.dumps({"escaped": escaped}))
+
+    def _delayed(self) -> Activated | None:
+        """The delay after an error of ``run()`` itself is not over yet; if it is, that is noted."""
+        recorder, site = self._recorder, self._body_site()
+        announced = [fact for fact in recorder.history.open.values() if fact.kind == Kind.BODY]
+        if not announced or recorder.stop_request is not None:
+            return None
+        waited = self._timer.wait_for(site)
+        if not waited.is_due:
+            return waited.ended or self._delayed()
+        over = site.row(
+            announced[0].position,
+            ExecutionState.COMPLETED,
+            outcome=Outcome.CONTINUED,
+            attempt=announced[0].attempt,
+            scheduled_for=announced[0].scheduled_for,
+            finished_at=recorder.now(),
+        )
+        recorder.record(over, next_step=recorder.current_step)
+        return None
+
+    def _body_site(self) -> Site:
+        spec = StepSpec("run", self._recorder.run.workflow.run)
+        return Site(spec, self._recorder.current_step, Kind.BODY)
