@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from stepwell.demo.telling import held_text
 from tests.acceptance.shop import Shop
+from tests.architecture.sources import ROOT
 
 CUSTOMERS = 60
 
@@ -92,7 +94,7 @@ def test_without_a_terminal_the_demo_speaks_in_plain_lines(told: tuple[Path, str
     _, text = told
     assert "\x1b" not in text
     assert "\r" not in text
-    assert max(len(line) for line in text.splitlines() if "sqlite:///" not in line) <= 90
+    assert max(len(line) for line in text.splitlines() if "sqlite:///" not in line) <= 80
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,47 @@ def test_a_folder_with_something_in_it_is_not_touched(tmp_path: Path) -> None:
     done = demo(tmp_path, "--keep", ".")
     assert done.returncode == 2
     assert [file.name for file in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_the_script_runs_the_demo_where_the_caller_stands(tmp_path: Path) -> None:
+    """``bin/demo --keep look`` makes ``look`` in the caller's directory, wherever the repository is."""
+    root, caller = tmp_path / "repository", tmp_path / "caller"
+    shutil.copytree(ROOT / "bin", root / "bin")
+    shutil.copy(ROOT / "pyproject.toml", root)
+    python = root / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\npwd; echo "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    stamp = subprocess.run(
+        ["sh", "-c", "{ pwd -P && cat pyproject.toml; } | cksum"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (root / ".venv" / ".ready-demo").write_text(stamp.stdout, encoding="utf-8")
+    caller.mkdir()
+    done = subprocess.run(
+        ["../repository/bin/demo", "--keep", "look"],
+        cwd=caller,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{caller.resolve()}\n-m stepwell demo --keep look\n"
+
+
+def test_what_a_killed_worker_held_fits_on_a_terminal() -> None:
+    """Many steps make several lines, each short enough to stand behind the time."""
+    places = ["ask_how_it_goes", "credit_bonus", "send_welcome", "open_account", "complete", None] * 3
+    lines = held_text(places)
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 80 - len("  123.4 s  ")
+    assert " ".join(lines).startswith("It held 18 runs: 3 at ask_how_it_goes, 3 at credit_bonus")
+    assert list(held_text(["complete"])) == ["It held 1 run: 1 at complete."]
+    assert list(held_text([])) == ["It held 0 runs."]
 
 
 def test_the_shipped_customers_are_whole() -> None:

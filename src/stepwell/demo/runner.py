@@ -111,9 +111,10 @@ class Demo:
             worker.kill()
         killed_at = self._seconds()
         held = self._well.runs(Onboarding).in_state(RunState.RUNNING).infos()
-        places = held_text(run.current_step for run in held)
-        self._say(f"worker-1 KILLED with SIGKILL, with {progress.share:.0%} of all steps done.", "bold red")
-        self._say(f"It held {len(held)} runs: {places}.")
+        self._say(
+            f"worker-1 KILLED with SIGKILL, with {progress.share:.0%} of all steps done.", style="bold red"
+        )
+        self._say(*held_text(run.current_step for run in held))
         return Killed(killed_at, [run.id for run in held])
 
     def _recover(self) -> None:
@@ -187,8 +188,10 @@ class Demo:
     def _was_lost(self, run_id: UUID) -> bool:
         return any(row.outcome == Outcome.LOST for row in self._well.run(run_id).steps)
 
-    def _say(self, text: str, style: str = "") -> None:
-        self._screen.say(f"  {self._seconds():5.1f} s  {text}", style)
+    def _say(self, first: str, *more: str, style: str = "") -> None:
+        self._screen.say(f"  {self._seconds():5.1f} s  {first}", style)
+        for line in more:
+            self._screen.say(f"{'':11}{line}", style)
 
     def _seconds(self) -> float:
         return time.monotonic() - self._began_at

@@ -60,8 +60,7 @@ class PlainScreen:
     def show(self, progress: Progress) -> None:
         if progress.seconds - self._shown_at >= _PLAIN_SECONDS or progress.is_over:
             self._shown_at = progress.seconds
-            share = f"{progress.share:4.0%} of all steps done"
-            self.say(f"  {progress.seconds:5.1f} s  {share}   {_states_line(progress)}")
+            self.say(f"  {progress.seconds:5.1f} s  {progress.share:4.0%} done   {_states_line(progress)}")
 
     def __enter__(self) -> PlainScreen:
         return self

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Final
 
 from stepwell.demo.app import LEASE
 from stepwell.demo.mail import REFUSES_ONE_IN, Traffic
@@ -14,7 +16,9 @@ from stepwell.demo.proof import Proof
 
 __all__ = ["held_text", "introduction", "ledger_table", "recovery_text", "traffic_text"]
 
-_WIDTH = max(map(len, STEPS))
+_WIDTH: Final = max(map(len, STEPS))
+_SAID_WIDTH: Final = 69
+"""What an ordinary terminal has, less the time at the beginning of a line."""
 
 
 def introduction(customers: int) -> str:
@@ -26,7 +30,7 @@ Stepwell demo: {customers} new customers, one onboarding run for each, on SQLite
   Each run goes through {len(STEPS)} steps; a day lasts {DAY.total_seconds():g} s here:
 {steps}
   Every step writes one row into a ledger through self.session. The mail gateway
-  refuses one mail in {REFUSES_ONE_IN}; a Retry policy sends it again. In the middle of all this
+  refuses one mail in {REFUSES_ONE_IN}; a Retry policy sends it again. In the middle of it all
   the worker process is killed with SIGKILL, and another one is started.
 """
 
@@ -35,10 +39,13 @@ def _step_text(name: str, wait: timedelta | None) -> str:
     return name if wait is None else f"{name:<{_WIDTH}}  {wait / DAY:g} days later"
 
 
-def held_text(places: Iterable[str | None]) -> str:
-    """At which steps the runs of a killed worker stood."""
+def held_text(places: Iterable[str | None]) -> Sequence[str]:
+    """How many runs a killed worker held, and at which steps they stood; in lines to be indented."""
     counted = Counter(place or "their end" for place in places)
-    return ", ".join(f"{number} at {place}" for place, number in counted.most_common())
+    where = ", ".join(f"{number} at {place}" for place, number in counted.most_common())
+    number = counted.total()
+    text = f"It held {number} run{'s' * (number != 1)}{': ' * bool(where)}{where}."
+    return textwrap.wrap(text, _SAID_WIDTH)
 
 
 def ledger_table(proof: Proof) -> Sequence[str]:
@@ -65,8 +72,8 @@ def traffic_text(traffic: Traffic) -> str:
     if not traffic.repeated:
         return text
     return (
-        f"{text}\n  {traffic.repeated} of these came twice, since the worker died before it recorded them; "
-        "the gateway\n  knew them by self.idempotency_key and dropped them."
+        f"{text}\n  Sent twice, since the worker died before it had recorded that: {traffic.repeated}.\n"
+        "  The gateway knew such mails by self.idempotency_key and dropped them."
     )
 
 
