@@ -68,7 +68,7 @@ def note_of(row: ExecutionRow) -> str:
 def waited_for(row: ExecutionRow) -> str | None:
     """What kind of wait the entry records, and until when it lasts; None if it is no wait."""
     is_open = row.state == ExecutionState.SCHEDULED
-    if row.kind == Kind.STEP and is_open:
+    if row.kind == Kind.STEP and is_open and row.scheduled_for is not None:
         return f"retry at {short_instant(row.scheduled_for)}" if row.attempt > 1 else _until("timer", row)
     if row.kind not in _WAITS:
         return None

@@ -222,7 +222,7 @@ def _body(sight: Sight, look: Look) -> Iterator[str]:
             yield f"for {span(look.at - entry.started_at)}"
     expires_at = sight.run.lease_expires_at
     if expires_at is not None and expires_at < look.at:
-        yield "its worker has been silent for too long: any other will take it over"
+        yield "its lease has run out"
     request = request_of(sight.run, look.at)
     if request is not None:
         yield f"asked {request}"

@@ -58,6 +58,7 @@ from tests.unit.cli.rows import NOON, after, entry, run
             "write",
             '3 of 4 (75 %), cursor "c"',
         ),
+        ({"state": "scheduled", "cursor": "7"}, "write", "cursor 7"),
         ({"cursor": '"' + "x" * 90 + '"'}, "write", 'cursor "' + "x" * 56 + "..."),
         (
             {

@@ -75,7 +75,7 @@ def test_a_terminal_without_lines_gets_a_bar_of_signs() -> None:
         (Sight(run(), entry(cursor="7", attempt=3)), "cursor 7, attempt 3, for 2 s"),
         (
             Sight(run(lease_expires_at=after(1))),
-            "its worker has been silent for too long: any other will take it over",
+            "its lease has run out",
         ),
         (
             Sight(run(stop_request='{"verb": "pause", "by": "carol"}'), entry()),
