@@ -26,8 +26,9 @@ class Hooks:
     there, and a run that they start is started by itself. Should the worker die just then, they are not called
     again: for what must happen, write a step.
 
-    They are called by the worker that drives the run. A run that nobody drives (it waits, is ready, paused or
-    failed) is paused or canceled by a person without them; so is one that fails with its workers.
+    They are called by the worker that drives the run. To pause or cancel a run that nobody drives (it waits, is
+    ready, paused or failed) takes a worker if its class has the hook for that and is loaded where the command is
+    given; else it is stopped at once, without. One that fails with its workers calls none.
     """
 
     def before_step(self, step: str) -> None:
