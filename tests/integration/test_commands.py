@@ -243,15 +243,15 @@ def test_resuming_withdraws_a_pause_and_nothing_else(town: Town) -> None:
 @pytest.mark.parametrize(
     ("verb", "state", "reason", "journal"),
     [
-        ("cancel", "canceled", "enough", [("first", "failed")]),
-        ("pause", "paused", "lunch", [("first", "failed")]),
+        ("cancel", "canceled", "enough", [("first", "failed"), ("cancel", "completed")]),
+        ("pause", "paused", "lunch", [("first", "failed"), ("pause", "completed")]),
         ("skip", "ready", None, [("first", "failed"), ("first", "skipped")]),
     ],
 )
 def test_a_request_is_honoured_at_the_next_boundary(
     town: Town, verb: str, state: str, reason: str | None, journal: list[tuple[str, str]]
 ) -> None:
-    """What was asked of a run that somebody holds is done before its next step, and cleared."""
+    """What was asked of a run that somebody holds is done before its next step, journaled, and cleared."""
     run = plain(town)
     town.claim(run)
     GIVE[verb](run)
@@ -259,8 +259,10 @@ def test_a_request_is_honoured_at_the_next_boundary(
     town.recover()
     town.promote()
     town.drive(town.claim(run))
-    assert (run.state, run.reason, request(run) if state != "canceled" else {}) == (state, reason, {})
+    assert (run.state, run.reason, request(run)) == (state, reason, {})
     assert [(row.name, row.state) for row in run.steps] == journal
+    told = json.loads(run.steps[-1].details or "")
+    assert (told["by"], told["from"], told["asked_at"]) == ("ann", "running", NOON.isoformat())
     if verb == "skip":
         assert run.current_step == "second"
 

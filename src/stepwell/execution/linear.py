@@ -6,12 +6,11 @@ is due, whether it belongs in this place, then the step itself.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 from stepwell.definition.plan import StepSpec
-from stepwell.entries import Settlement
+from stepwell.entries import Execution, Settlement
 from stepwell.execution.attempts import closed, closed_waits, latest_scheduled
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.approach import Approach
@@ -19,6 +18,7 @@ from stepwell.execution.primitives.notices import Notices
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
+from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind, Outcome, RunState
 
 __all__ = ["LinearDriver"]
@@ -57,7 +57,7 @@ class LinearDriver:
         """One step boundary and, when nothing stands against it, one attempt."""
         recorder = self._recorder
         if recorder.stop_request is not None:
-            return self._honour(recorder.stop_request)
+            return self._honour(StopRequest.parse(recorder.stop_request))
         if recorder.current_step is None:
             return recorder.end(Settlement(RunState.COMPLETED, result="null"))
         spec = self._plan.find(recorder.current_step)
@@ -91,29 +91,26 @@ class LinearDriver:
 
     # -- what somebody asks for ---------------------------------------------------------------------------------
 
-    def _honour(self, text: str) -> Activated | None:
-        request = json.loads(text)
-        reason = request.get("reason")
-        at = self._recorder.current_step
+    def _honour(self, request: StopRequest | None) -> Activated | None:
+        recorder, at = self._recorder, self._recorder.current_step
         spec = None if at is None else self._plan.find(at)
-        match request.get("verb"):
-            case "cancel":
-                return self._stop(Settlement(RunState.CANCELED, reason=reason), Outcome.CANCELED)
-            case "pause":
+        match request:
+            case StopRequest(verb="cancel", reason=reason):
+                canceled = Settlement(RunState.CANCELED, reason=reason)
+                return recorder.honour(request, canceled, *self._called_off(), next_step=at)
+            case StopRequest(verb="pause", reason=reason):
                 # By compare-and-set: a pause that is withdrawn at this very moment does not happen.
-                settlement = Settlement(RunState.PAUSED, reason=reason, answers_request=True)
-                return self._recorder.park(settlement)
-            case "skip" if spec is not None and request.get("step") == spec.name:
-                self._pass_over(spec, details=json.dumps({"by": request.get("by"), "reason": reason}))
+                return recorder.honour(request, Settlement(RunState.PAUSED, reason=reason), next_step=at)
+            case StopRequest(verb="skip", step=step) if spec is not None and step == spec.name:
+                self._pass_over(spec, details=request.note(RunState.RUNNING))
                 # What came with that write is looked at before this request is cleared.
                 return None
         # Void, since the step that was meant is over: the next claim goes on without the request.
-        return self._recorder.answer()
+        return recorder.answer()
 
-    def _stop(self, settlement: Settlement, outcome: Outcome) -> Activated:
-        recorder = self._recorder
-        now = recorder.now()
-        rows = (
-            closed(fact, ExecutionState.CANCELED, outcome, now) for fact in recorder.history.open.values()
-        )
-        return recorder.end(settlement, *sorted(rows, key=lambda row: row.kind is not Kind.STEP))
+    def _called_off(self) -> list[Execution]:
+        history, now = self._recorder.history, self._recorder.now()
+        rows = [
+            closed(fact, ExecutionState.CANCELED, Outcome.CANCELED, now) for fact in history.open.values()
+        ]
+        return sorted(rows, key=lambda row: row.kind is not Kind.STEP)

@@ -22,10 +22,11 @@ from stepwell.execution.identity import arguments_of, call_key, digest_of
 from stepwell.execution.journal import Fact
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.approach import Approach
-from stepwell.execution.recorder import Recorder, request_of
+from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
 from stepwell.execution.suspension import LeaseLost, Suspension
+from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Closed", "ReplayProgram", "recorded_position"]
@@ -343,21 +344,23 @@ class ReplayProgram:
         Raises:
             Closed: The activation has ended with it.
         """
-        request = request_of(self._recorder.stop_request)
-        match request.get("verb"):
-            case "cancel":
+        recorder = self._recorder
+        match StopRequest.parse(recorder.stop_request):
+            case StopRequest(verb="cancel", reason=reason) as request:
                 self._prepare()
-                settlement = Settlement(RunState.CANCELED, reason=request.get("reason"))
-                self.close(self.end(settlement, ExecutionState.CANCELED, Outcome.CANCELED))
-            case "pause":
-                settlement = Settlement(RunState.PAUSED, reason=request.get("reason"), answers_request=True)
-                self._close_if(self._recorder.park(settlement))
-            case "skip" if site is not None:
+                now, canceled = recorder.now(), Settlement(RunState.CANCELED, reason=reason)
+                rows = [
+                    closed(fact, ExecutionState.CANCELED, Outcome.CANCELED, now)
+                    for fact in self._history.open.values()
+                ]
+                self._close_if(recorder.honour(request, canceled, *rows, next_step=recorder.current_step))
+            case StopRequest(verb="pause", reason=reason) as request:
+                paused = Settlement(RunState.PAUSED, reason=reason)
+                self._close_if(recorder.honour(request, paused, next_step=recorder.current_step))
+            case StopRequest(verb="skip") as request if site is not None:
                 return self._skip(site, request)
-            case None:
-                return False
-            case _ if site is not None:
-                self._close_if(self._recorder.answer())
+            case _ if site is not None and recorder.stop_request is not None:
+                self._close_if(recorder.answer())
         return False
 
     def _close_if(self, ended: Activated | None) -> None:
@@ -365,21 +368,22 @@ class ReplayProgram:
             self.close(ended)
         self.honour_requests()
 
-    def _skip(self, site: Site, request: Mapping[str, Any]) -> bool:
+    def _skip(self, site: Site, request: StopRequest) -> bool:
         """Leave the site out and give the run back in one write, so that no other call of the step is meant."""
         recorder = self._recorder
         rows = []
-        if request.get("step") == site.name:
+        if request.step == site.name:
             known = [fact for fact in self._history.of(site.kind, site.name, site.key)]
             open_row = next((fact for fact in known if fact.position in self._history.open), None)
             now = recorder.now()
-            rows = [
+            skipped = (
                 closed(open_row, ExecutionState.SKIPPED, Outcome.SKIPPED, now)
                 if open_row is not None
                 else site.row(
                     recorder.next_position, ExecutionState.SKIPPED, outcome=Outcome.SKIPPED, finished_at=now
                 )
-            ]
+            )
+            rows = [replace(skipped, details=request.note(RunState.RUNNING))]
         settlement = Settlement(RunState.READY, due_at=recorder.now(), answers_request=True)
         ended = recorder.park(settlement, *rows)
         if ended is not None:

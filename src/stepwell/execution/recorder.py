@@ -9,18 +9,18 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final
-from uuid import UUID
 
-from stepwell.entries import Execution, Settlement
+from stepwell.entries import Execution, Settlement, honoured
 from stepwell.execution.context import Context, merged
 from stepwell.execution.history import History
 from stepwell.execution.journal import Fact, Journal, RunFacts, Scope
 from stepwell.execution.outcome import Activated
 from stepwell.execution.suspension import LeaseLost
+from stepwell.requests import StopRequest
 from stepwell.serialization import Codec
-from stepwell.states import Kind, Reason, RunState
+from stepwell.states import TERMINAL, Kind, Reason, RunState
 
-__all__ = ["RESULT_LIMIT", "Recorder", "request_of"]
+__all__ = ["RESULT_LIMIT", "Recorder"]
 
 RESULT_LIMIT: Final = 1024 * 1024
 
@@ -137,7 +137,9 @@ class Recorder:
         whole = None
         if changes is not None:
             whole, delta = changes
-            rows = (replace(rows[0], context_delta=delta), *rows[1:]) if rows else rows
+            # What a person did is no call that a replay comes past: no change is found again there.
+            if rows and rows[0].kind is not Kind.COMMAND:
+                rows = (replace(rows[0], context_delta=delta), *rows[1:])
         rows = tuple(map(self._with_earlier_changes, rows)) if self.history.open else rows
         verdict = self.journal.write(
             rows,
@@ -208,7 +210,38 @@ class Recorder:
                 details = json.dumps({**_mapping(details), "orphans": list(orphans)})
             settlement = replace(settlement, details=details)
         self._write(rows, self.current_step, scope, replace(settlement, frees_identity=frees))
-        return replace(self._activated(settlement), successor=_successor(self.stop_request))
+        request = StopRequest.parse(self.stop_request)
+        return replace(self._activated(settlement), successor=None if request is None else request.successor)
+
+    def honour(
+        self,
+        request: StopRequest,
+        settlement: Settlement,
+        *rows: Execution,
+        next_step: str | None,
+        scope: Scope | None = None,
+    ) -> Activated | None:
+        """Leave the run as somebody asked, and note who did, unless something came since it was last looked at.
+
+        Args:
+            request: What is asked.
+            settlement: How that leaves the run.
+            *rows: What is journaled with it.
+            next_step: The step that the run is at afterwards.
+            scope: Its writes are committed too.
+
+        Returns:
+            None when something came: nothing was written, and the driver looks again.
+        """
+        if settlement.state in TERMINAL:
+            frees = self.run.options.get("unique_for") != "ever"
+            settlement = replace(settlement, frees_identity=frees, details=self.journal.details_at_end())
+        settlement = replace(settlement, answers_request=True, seen_wakeups=self.wakeups)
+        position = max([self.history.last, *(row.position for row in rows)]) + 1
+        noted = (*rows, honoured(request, position, self.now()))
+        if not self._write(noted, next_step, scope, settlement):
+            return None
+        return replace(self._activated(settlement), successor=request.successor)
 
     def stop(
         self, settlement: Settlement, *rows: Execution, next_step: str | None, scope: Scope | None = None
@@ -220,17 +253,23 @@ class Recorder:
             looks again.
         """
         while True:
-            request = request_of(self.stop_request)
-            if request.get("verb") == "cancel":
-                self.current_step = next_step
-                canceled = Settlement(RunState.CANCELED, reason=request.get("reason"))
-                return self.end(canceled, *rows, scope=scope)
-            if request.get("verb") == "skip" and request.get("step") == next_step:
-                self.record(*rows, next_step=next_step, scope=scope)
-                return None
-            checked = replace(settlement, answers_request=True, seen_wakeups=self.wakeups)
-            if self._write(rows, next_step, scope, checked):
-                return self._activated(settlement)
+            ended: Activated | None = None
+            match StopRequest.parse(self.stop_request):
+                case StopRequest(verb="cancel") as request:
+                    canceled = Settlement(RunState.CANCELED, reason=request.reason)
+                    ended = self.honour(request, canceled, *rows, next_step=next_step, scope=scope)
+                case StopRequest(verb="skip", step=step) if step == next_step:
+                    self.record(*rows, next_step=next_step, scope=scope)
+                    return None
+                case StopRequest(verb="pause") as request:
+                    # It stands still, if not for that.
+                    ended = self.honour(request, settlement, *rows, next_step=next_step, scope=scope)
+                case _:
+                    checked = replace(settlement, answers_request=True, seen_wakeups=self.wakeups)
+                    if self._write(rows, next_step, scope, checked):
+                        ended = self._activated(settlement)
+            if ended is not None:
+                return ended
 
     def hand_back(
         self, *, reason: Reason | None = None, queue: str | None = None, priority: int | None = None
@@ -261,19 +300,9 @@ class Recorder:
         self.current_step = next_step
 
 
-def request_of(text: str | None) -> Mapping[str, Any]:
-    """A stop request as it is stored, or an empty mapping."""
-    return json.loads(text) if text else {}
-
-
 def _mapping(text: str | None) -> Mapping[str, Any]:
     try:
         value = json.loads(text or "{}")
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _successor(text: str | None) -> UUID | None:
-    value = request_of(text).get("successor")
-    return UUID(value) if value else None

@@ -6,12 +6,13 @@ import itertools
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from stepwell import Retry, Workflow, step
 from stepwell.execution.outcome import Activated
-from stepwell.states import ExecutionState, Reason, RunState
+from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 from tests.unit.execution.memory import START, MemoryRun, crash_at
 
 HOUR = timedelta(hours=1)
@@ -63,6 +64,93 @@ def test_a_cancel_is_honoured_after_the_step_that_runs() -> None:
     assert run.identity_is_free
 
 
+ASKED = '{"verb": "%s", "reason": "holiday", "by": "ann", "at": "2030-06-01T12:00:00+00:00"}'
+
+
+def commands(run: MemoryRun) -> list[tuple[str, dict[str, Any]]]:
+    """What people did, as the journal tells it."""
+    return [(row.name, json.loads(row.details or "")) for row in run.journal if row.kind is Kind.COMMAND]
+
+
+@pytest.mark.parametrize("verb", ["pause", "cancel"])
+def test_what_was_honoured_is_journaled_with_the_end(verb: str) -> None:
+    """Who asked, when, and why, in the write that stops the run; the request itself is on the row no more."""
+    run = acting(lambda run: setattr(run, "stop_request", ASKED % verb))
+    run.activate()
+
+    assert commands(run) == [
+        (
+            verb,
+            {
+                "by": "ann",
+                "from": "running",
+                "reason": "holiday",
+                "asked_at": "2030-06-01T12:00:00+00:00",
+            },
+        )
+    ]
+    assert (run.stop_request, run.writes) == (None, 2)
+
+
+@pytest.mark.parametrize("verb", ["pause", "cancel"])
+@pytest.mark.parametrize("ends", ["failed", "paused"])
+def test_a_request_that_comes_while_a_step_stops_the_run_is_journaled(verb: str, ends: str) -> None:
+    """It is honoured with the write of that step's own end, behind its row."""
+
+    class Stopping(Workflow[None]):
+        @step
+        def pack(self) -> None:
+            self.args["act"]()
+            if ends == "paused":
+                self.pause("by itself", done=True)
+            raise ValueError
+
+        @step
+        def ship(self) -> None: ...
+
+    def ask(run: MemoryRun) -> None:
+        run.stop_request, run.wakeups = ASKED % verb, run.wakeups + 1
+
+    run = acting(ask, Stopping)
+    run.activate()
+
+    assert run.state is (RunState.CANCELED if verb == "cancel" else RunState(ends))
+    assert [name for name, _ in commands(run)] == [verb]
+    assert run.journal[-1].kind is Kind.COMMAND
+    assert (run.stop_request, run.writes) == (None, 1)
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_a_pause_that_is_withdrawn_is_not_journaled(place: int) -> None:
+    """However close it came: what did not happen leaves no entry."""
+    run = acting(lambda run: run.pause())
+    run.at_boundary = at_write(place, "before", lambda: run.resume())
+    run.drive()
+
+    assert commands(run) == []
+
+
+def test_a_skip_tells_who_asked_for_it() -> None:
+    """The entry of the step that was left out does."""
+    run = acting(lambda run: setattr(run, "stop_request", None))
+    run.stop_request = ASKED.replace("}", ', "step": "pack", "was": "waiting"}') % "skip"
+    run.activate()
+
+    assert run.journal[0].outcome is Outcome.SKIPPED
+    assert json.loads(run.journal[0].details or "")["by"] == "ann"
+    assert json.loads(run.journal[0].details or "")["from"] == "waiting"
+    assert commands(run) == []
+
+
+def test_a_request_that_cannot_be_read_is_void() -> None:
+    """Whoever drives the run goes on without it."""
+    run = acting(lambda run: setattr(run, "stop_request", "{broken"))
+    run.drive()
+
+    assert run.is_over_as(RunState.COMPLETED)
+    assert run.stop_request is None
+
+
 def test_a_skip_is_void_once_its_step_has_finished() -> None:
     """It names the step that was current: that one is done, so the run goes on without losing a step."""
     run = acting(lambda run: run.skip()).drive()
@@ -78,7 +166,7 @@ def test_a_skip_asked_for_before_the_claim_skips_the_step() -> None:
     run.drive()
 
     assert run.story == ["pack skipped", "insure success", "ship success"]
-    assert json.loads(run.journal[0].details or "{}") == {"by": None, "reason": None}
+    assert json.loads(run.journal[0].details or "{}") == {"by": None, "from": "running", "reason": None}
 
 
 @pytest.mark.parametrize("state", ["failed", "paused"])
@@ -236,6 +324,7 @@ def test_a_run_that_ends_first_ends_as_it_ended() -> None:
 
     assert run.is_over_as(RunState.COMPLETED)
     assert run.stop_request is not None
+    assert commands(run) == []
 
 
 def at_write(place: int, moment: str, act: Callable[[], object]) -> Callable[[str], None]:
@@ -345,6 +434,24 @@ def test_the_successor_of_a_replaced_run_is_handed_on() -> None:
     assert run.state is RunState.CANCELED
     assert ends[0] is not None
     assert str(ends[0].successor) == successor
+    assert run.stop_request is None
+
+
+def test_a_successor_that_comes_with_the_end_is_not_forgotten() -> None:
+    """A replacement asks in the moment in which the run is being canceled: the end is written again, for it."""
+    successor = "01a22ce4-8dda-718b-8c04-1b131d50b8a8"
+    run = acting(lambda run: run.cancel("enough"))
+
+    def replace_it() -> None:
+        run.stop_request = json.dumps({"verb": "cancel", "reason": "replaced", "successor": successor})
+        run.wakeups += 1
+
+    run.at_boundary = at_write(1, "before", replace_it)
+    ended = run.activate()
+
+    assert ended is not None
+    assert str(ended.successor) == successor
+    assert [name for name, _ in commands(run)] == ["cancel"]
 
 
 def test_unique_for_ever_keeps_its_identity() -> None:

@@ -400,7 +400,7 @@ def test_a_cancel_while_it_is_looked_at_ends_the_wait() -> None:
     run.drive()
 
     assert run.is_over_as(RunState.CANCELED, "no")
-    assert rows(run) == [("signal", "decide", "canceled")]
+    assert rows(run) == [("signal", "decide", "canceled"), ("command", "cancel", "success")]
 
 
 def test_a_pause_keeps_the_wait_and_its_deadline() -> None:

@@ -65,10 +65,14 @@ class Timer:
         recorder, wait_until = self._recorder, site.spec.wait_until
         known = latest_scheduled(recorder.history, site)
         now = recorder.now()
-        if callable(wait_until) and not (known is not None and _is_rescheduled(known)):
-            until = self._computed(site, wait_until)
-        elif known is not None and known.scheduled_for is not None:
+        if (
+            known is not None
+            and known.scheduled_for is not None
+            and (_is_rescheduled(known) or not callable(wait_until))
+        ):
             until = known.scheduled_for
+        elif callable(wait_until):
+            until = self._computed(site, wait_until)
         else:
             until = wait_until or now + (site.spec.wait or timedelta())
         row = site.row(
