@@ -7,18 +7,25 @@ module imported; the class found is then used only if it is of the expected kind
 from __future__ import annotations
 
 import sys
+from functools import cache
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Final
 
 from stepwell.errors import Undecodable, Unstorable
 
 __all__ = ["find_class", "stable_name"]
 
+_MAIN: Final = "__main__"
+
 
 def stable_name(cls: type) -> str:
     """The name under which a class can be found again.
 
-    A class of the script that is run as the main program is named ``__main__:...``, and can be read back by
-    processes that run the same script.
+    A class of the script that is run as the main program is named as if the script had been imported: ``python app.py``
+    starts runs with ``app:User``, which a worker that imports ``app`` finds, and the other way round. Where the main
+    program cannot be imported (a notebook), the name is ``__main__:...``.
 
     Raises:
         Unstorable: The class cannot be found by its name: it is local to a function, was made on the fly, or
@@ -26,7 +33,7 @@ def stable_name(cls: type) -> str:
     """
     module = cls.__module__
     if module == "__mp_main__":  # what multiprocessing's "spawn" calls the parent's main program
-        module = "__main__"
+        module = _MAIN
     name = cls.__qualname__
     if "<locals>" in name:
         raise Unstorable(
@@ -44,17 +51,22 @@ def stable_name(cls: type) -> str:
         raise Unstorable(
             f"its class cannot be found again as {module}:{name}, because {there}. {_move_or_register(cls)}"
         )
+    if module == _MAIN:
+        module = _imported_name(sys.modules[_MAIN]) or _MAIN
     return f"{module}:{name}"
 
 
 def find_class(name: str) -> type:
     """The class with this stable name; imports its module if need be.
 
+    The main program is not imported once more under its name: it would run again, and define everything twice.
+
     Raises:
         Undecodable: The module cannot be imported, or has no such class any more.
     """
     module, _, qualname = name.partition(":")
-    if module not in sys.modules:
+    place = _MAIN if _is_main(module, qualname) else module
+    if place not in sys.modules:
         try:
             import_module(module)
         except (Exception, SystemExit) as error:  # a module's top level may do anything
@@ -63,10 +75,10 @@ def find_class(name: str) -> type:
                 f"Install it where this process runs, or, if it has moved, leave a module of the old name "
                 f"behind that imports {qualname} from the new place."
             ) from error
-    found = _lookup(module, qualname)
+    found = _lookup(place, qualname)
     if isinstance(found, type):
         return found
-    if module == "__main__":
+    if module == _MAIN:
         raise Undecodable(
             f"{qualname} was defined in the script that ran as the main program, and this process runs "
             f"another one. Move {qualname} into a module that both import."
@@ -75,6 +87,37 @@ def find_class(name: str) -> type:
         f"module {module!r} has no class {qualname}. "
         f"If it was renamed or moved, leave the old name behind as an alias of the new class."
     )
+
+
+def _is_main(module: str, qualname: str) -> bool:
+    """This module is the main program here, and not loaded once more with a class that the main program lacks."""
+    if module != _imported_name(sys.modules[_MAIN]):
+        return False
+    return module not in sys.modules or isinstance(_lookup(_MAIN, qualname), type)
+
+
+def _imported_name(main: ModuleType) -> str | None:
+    """The name under which other processes import what is the main program here; None if they cannot."""
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:  # python -m package.app
+        return spec.name if spec.name != _MAIN else None
+    file = getattr(main, "__file__", None)
+    if file is None or not file.endswith(".py"):
+        return None
+    name = _name_of_file(file)
+    namesake = sys.modules.get(name)
+    return name if namesake is None or getattr(namesake, "__file__", None) == file else None
+
+
+@cache
+def _name_of_file(file: str) -> str:
+    path = Path(file)
+    parts = [path.stem]
+    for folder in path.parents:
+        if not (folder / "__init__.py").exists():
+            break
+        parts.append(folder.name)
+    return ".".join(reversed(parts))
 
 
 def _lookup(module: str, qualname: str) -> object:

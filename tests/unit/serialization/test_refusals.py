@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import types
 from collections import Counter, OrderedDict
 from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
@@ -376,14 +374,6 @@ def test_context_keeps_every_plain_tree() -> None:
     """Strings that JSON or the codec would take for something else are context values like any others."""
     value = {"~": ["\ud83d\ude00", "\x00", None, True, 10**5000, -0.0], "": {}}
     assert codec.loads(codec.dumps_json(value, what="context"), what="context") == value
-
-
-def test_class_of_a_spawned_main_is_stored_as_main(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spawned child renames the main program; both sides write the same name."""
-    main = types.ModuleType("__mp_main__")
-    exec("class Job: pass", main.__dict__)
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    assert stable_name(main.Job) == "__main__:Job"
 
 
 @dataclass
