@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, P
 
 from stepwell.definition.body import ClassBody, Declared
 from stepwell.definition.functions import is_generator
+from stepwell.definition.overrides import CallOptions, checked, overridden
 from stepwell.definition.plan import StepKind, StepSpec
 from stepwell.errors import DefinitionError, RunError
 
@@ -99,11 +100,40 @@ class BoundStep(Generic[P, R_co]):
     end, and so is a generator; where an event loop already runs in this thread, the coroutine is returned.
     """
 
-    __slots__ = ("_step", "_workflow")
+    __slots__ = ("_options", "_step", "_workflow")
 
-    def __init__(self, step: Step[Any, P, R_co], workflow: Any) -> None:
+    def __init__(
+        self, step: Step[Any, P, R_co], workflow: Any, options: Mapping[str, Any] | None = None
+    ) -> None:
         self._step = step
         self._workflow = workflow
+        self._options = options
+
+    def with_options(self, **options: Unpack[CallOptions]) -> BoundStep[P, R_co]:
+        """The step with other options for its next call in ``run()``; an ordinary call has no use for them.
+
+        Args:
+            on_exception: A policy or a list of them, instead of the step's own.
+            timeout: A ``timedelta``: how long the body may run.
+            queue: The queue to run it in.
+            priority: 0 is the most urgent.
+            isolated: Give the call a claim of its own.
+
+        Raises:
+            WrongArguments: There is no such option, or a value does not fit.
+
+        Example:
+            >>> from stepwell import Retry, Workflow, step
+            >>> class Shipping(Workflow):
+            ...     def run(self, item: str) -> str:
+            ...         return self.ship.with_options(on_exception=Retry(attempts=9))(item)
+            ...
+            ...     @step
+            ...     def ship(self, item: str) -> str:
+            ...         return f"shipped {item}"
+        """
+        known = self._options or {}
+        return BoundStep(self._step, self._workflow, {**known, **checked(self._step.name, options)})
 
     @property
     def name(self) -> str:
@@ -125,6 +155,8 @@ class BoundStep(Generic[P, R_co]):
             if runtime is not None:
                 self._refuse_a_part()
             return self._call_plainly(*args, **kwargs)
+        if self._options:
+            spec = overridden(spec, self._options)
         answer: R_co = runtime.call_step(spec, self._workflow, args, kwargs)
         return answer
 
