@@ -37,9 +37,12 @@ def test_a_signal_reaches_the_step_that_awaits_it(shop: Shop) -> None:
 def test_a_signal_that_nobody_awaits_is_kept_and_said_to_be(shop: Shop) -> None:
     """A misspelt name shows at once, and not when somebody asks why the run still waits."""
     [run_id] = start(shop, "Review", "awaiting")
+    sent = f"{run_id}  signal 'verdikt' sent; no step"
     done = shop.run("runs", "signal", run_id, "verdikt")
-    assert done.returncode == 0
-    assert done.stdout == f"{run_id}  signal 'verdikt' sent; no step awaits it just now, so it is kept\n"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{sent} of Review awaits it (its steps await verdict), so it is kept\n"
+    done = shop.run("runs", "signal", run_id, "verdikt", "--database", shop.url, STEPWELL_APP="")
+    assert done.stdout == f"{sent} awaits it just now, so it is kept\n"
     assert "Unread signals: 'verdikt'" in shop.run("runs", "show", run_id, columns=300).stdout
 
 

@@ -271,5 +271,8 @@ def test_the_whole_way_on_postgresql(tmp_path: Path, empty_postgresql_url: str) 
     shop.drain()
     assert [run.state for run in shop.runs().values()] == ["completed", "canceled"]
     assert "completed" in shop.run("runs", "show", first).stdout
+    watched = shop.run("runs", "watch", first, second)
+    assert (watched.returncode, watched.stderr) == (1, "")
+    assert [line.split()[2] for line in watched.stdout.splitlines()] == ["completed", "canceled"]
     shown = shop.run("runs", "list", "--database", empty_postgresql_url, STEPWELL_APP="")
     assert (shown.returncode, shown.stderr) == (0, "")

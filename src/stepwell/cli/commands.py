@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -17,8 +18,10 @@ from stepwell.cli.notes import signal_of
 from stepwell.cli.options import Decorator, by_option, json_option, reason_option, runs_argument
 from stepwell.cli.terminal import complain, say, say_json
 from stepwell.cli.words import instant
+from stepwell.definition.registry import find_workflow
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.run import Run
+from stepwell.errors import DefinitionError, UnknownWorkflow
 from stepwell.states import TERMINAL, Kind, RunState
 from stepwell.store.commands import Answer
 from stepwell.store.reads import open_entries
@@ -161,14 +164,15 @@ def signal(
     idempotency_key: str | None,
 ) -> None:
     """Send runs the signal NAME; it is kept until a step reads it."""
+    # What the library would log about it is part of the answer.
+    logging.getLogger("stepwell.engine.signalling").addHandler(logging.NullHandler())
 
     def act(engine: Stepwell, run: Run) -> _Deed:
-        is_awaited = _is_awaited(engine, run, name)
+        kept = _why_kept(engine, run, name)
         if not run.signal(name, payload, idempotency_key=idempotency_key):
             words = f"nothing to do: signal {name!r} was sent before with this key"
             return _Deed(Answer.UNCHANGED, words)
-        kept = "" if is_awaited else "; no step awaits it just now, so it is kept"
-        return _Deed(Answer.DONE, f"signal {name!r} sent{kept}")
+        return _Deed(Answer.DONE, f"signal {name!r} sent{f'; {kept}, so it is kept' if kept else ''}")
 
     _each(application, run_ids, as_json, act)
 
@@ -191,10 +195,24 @@ def wake(application: Application, run_ids: tuple[str, ...], as_json: bool) -> N
     _each(application, run_ids, as_json, act)
 
 
-def _is_awaited(engine: Stepwell, run: Run, name: str) -> bool:
+def _why_kept(engine: Stepwell, run: Run, name: str) -> str | None:
+    """Why nobody reads the signal at once; None if a step awaits it."""
     with engine.reading() as connection:
         entries = open_entries(connection, [run.id])[run.id]
-    return any(row.kind == Kind.SIGNAL and signal_of(row) == name for row in entries)
+    if any(row.kind == Kind.SIGNAL and signal_of(row) == name for row in entries):
+        return None
+    try:
+        plan = find_workflow(run.workflow).plan
+    except (UnknownWorkflow, DefinitionError):
+        return "no step awaits it just now"
+    known = [spec.awaits.name for spec in plan.steps if spec.awaits is not None]
+    if plan.is_procedural or name in known:
+        return "no step awaits it just now"
+    return f"no step of {plan.workflow} awaits it ({_listed(known)})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"its steps await {', '.join(names)}" if names else "nor any other"
 
 
 def _said(verb: str, done: str, answer: Answer) -> _Deed:

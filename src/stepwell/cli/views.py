@@ -206,6 +206,8 @@ def _details(sight: Sight, look: Look) -> str:
             return run.reason or ""
         case RunState.FAILED:
             return error_of(run) or run.reason or ""
+        case RunState.READY:
+            return ", ".join(part for part in (f"in queue {run.queue}", run.reason) if part)
         case RunState.RUNNING:
             return ", ".join(part for part in _body(sight, look) if part)
     waits = None if entry is None or entry.state != ExecutionState.SCHEDULED else waited_for(entry)

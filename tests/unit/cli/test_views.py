@@ -85,6 +85,10 @@ def test_a_terminal_without_lines_gets_a_bar_of_signs() -> None:
             Sight(run(state="awaiting"), entry(kind="signal", key="go", state="scheduled")),
             "signal 'go'",
         ),
+        (
+            Sight(run(state="ready", reason="interrupted"), entry(kind="gate", state="scheduled")),
+            "in queue default, interrupted",
+        ),
         (Sight(run(state="waiting", reason="newer_version")), "newer_version"),
         (Sight(run(state="paused", reason="a break")), "a break"),
         (
