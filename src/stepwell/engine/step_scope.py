@@ -271,8 +271,9 @@ class StepScope:
         self.session.flush()
         connection = self.connection
         self._check_transaction()
-        for put in self.at_commit:
-            put(connection)
+        while self.at_commit:
+            # Once: an entry that is refused, since something came, is tried again in this transaction.
+            self.at_commit.pop(0)(connection)
         self._database.dialect.end_step(connection)
         verdict = self._database.dialect.apply(connection, [entry])[0]
         transaction = self._transaction

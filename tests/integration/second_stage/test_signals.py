@@ -354,6 +354,26 @@ def test_a_signal_from_a_step_is_sent_with_it(
     assert review.state is RunState.COMPLETED
 
 
+def test_a_signal_from_a_step_that_stops_its_run_is_sent_once(
+    driver: Driver, review: Run, well: Stepwell
+) -> None:
+    """Something comes in that moment, so that the step's end is written a second time: the signal is there once."""
+
+    def send(workflow: Any) -> None:
+        review.signal("verdict", "yes")
+        with well.database.begin() as connection:
+            mine = update(runs).where(runs.c.id == workflow.run_id)
+            connection.execute(mine.values(wakeups=runs.c.wakeups + 1))
+        workflow.pause("look", done=True)
+
+    DO["send"] = send
+    run = Sender.start()
+    driver.drain()
+
+    assert run.state is RunState.PAUSED
+    assert [row.name for row in mailbox(well, review)] == ["verdict"]
+
+
 def test_a_step_may_signal_the_run_that_it_starts(driver: Driver, well: Stepwell) -> None:
     """Both are there with the step, or neither is."""
     started: list[Run] = []
