@@ -363,23 +363,53 @@ def test_an_identity_for_ever_outlives_a_cancel(town: Town) -> None:
     assert run.info().active_key is not None
 
 
+def unanswered(town: Town, then: Callable[[], object] = lambda: None) -> Any:
+    """The first commit is done, and its answer is lost; before the command is repeated, something happens."""
+    database = town.well.database
+    retrying, lost = database.retrying, [AnswerLost("the connection broke")]
+
+    def broken(work: Any, **options: Any) -> Any:
+        answer = retrying(work, **options)
+        if lost:
+            error = lost.pop()
+            then()
+            raise error
+        return answer
+
+    return patch.object(database, "retrying", broken)
+
+
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
 def test_a_command_whose_answer_was_lost_is_said_again(town: Town, verb: str) -> None:
     """It was done, and nobody was told: to do it again changes nothing, and is no error."""
     run = plain(town, RunState.WAITING)
-    database = town.well.database
-    retrying, lost = database.retrying, [AnswerLost("the connection broke")]
-
-    def unanswered(work: Any, **options: Any) -> Any:
-        answer = retrying(work, **options)
-        if lost:
-            raise lost.pop()
-        return answer
-
-    with patch.object(database, "retrying", unanswered):
+    with unanswered(town):
         assert GIVE[verb](run) is UNCHANGED
     assert run.state == OUTCOMES[verb, RunState.WAITING][1]
     assert [row.name for row in run.steps] == [verb]
+
+
+def test_a_skip_that_is_said_again_skips_one_step(town: Town) -> None:
+    """A worker has honoured the first one already: the step after it was not meant."""
+    run = plain(town, RunState.WAITING)
+    with unanswered(town, then=lambda: town.drive(town.claim(run))):
+        run.skip()
+    assert run.current_step == "second"
+    town.drive(town.claim(run))
+    assert [(row.name, row.outcome) for row in run.steps] == [("first", "skipped"), ("second", "success")]
+
+
+def test_a_rewind_that_is_said_again_is_done_once(town: Town) -> None:
+    """The run goes on from that step already; a rewind to another one is refused as ever."""
+    run = plain(town, RunState.FAILED)
+    with unanswered(town):
+        assert run.resume(from_step="second") is UNCHANGED
+    assert [(row.kind, row.name) for row in run.steps] == [("command", "resume")]
+    with pytest.raises(InvalidTransition):
+        run.resume(from_step="first")
+    town.drive(town.claim(run))
+    with pytest.raises(InvalidTransition):
+        run.resume(from_step="second")
 
 
 # -- reschedule -------------------------------------------------------------------------------------------

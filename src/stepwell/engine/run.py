@@ -253,9 +253,8 @@ class Run:
             InvalidTransition: The run is over.
         """
         why, who = storable_or_none(reason), storable_or_none(by)
-        return self._engine.command(
-            self.id, "skip", lambda c, at: self._engine.commands.skip(c, self.id, at, why, who)
-        )
+        skip, meant = self._engine.commands.skip, set[str]()
+        return self._engine.command(self.id, "skip", lambda c, at: skip(c, self.id, at, why, who, meant))
 
     def cancel(self, reason: str | None = None, *, by: str | None = None) -> Answer:
         """End the run; its identity is free again.

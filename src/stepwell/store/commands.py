@@ -15,15 +15,16 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from stepwell.errors import InvalidTransition, RunNotFound
 from stepwell.requests import StopRequest
-from stepwell.states import ATTENTION, UNFINISHED, VERBS, ExecutionState, Kind, Outcome, Reason, RunState
+from stepwell.states import ATTENTION, VERBS, Reason, RunState
+from stepwell.store.deeds import call_off, is_just_rewound, move_scheduled, note, supersede
 from stepwell.store.dialects import Dialect
 from stepwell.store.mailbox import details_with_unread
 from stepwell.store.rows import RUN, RunRow
-from stepwell.store.schema import executions, runs
+from stepwell.store.schema import runs
 
 __all__ = ["Answer", "Commands", "Done", "holds_identity_for_ever"]
 
@@ -110,7 +111,7 @@ class Commands:
             wake_at=None,
             stop_request=_without(run, "pause"),
         )
-        _journal_command(connection, run, "pause", now, by, reason=reason)
+        note(connection, run, "pause", now, by, reason=reason)
         return Done(Answer.DONE)
 
     def resume(self, connection: Connection, run_id: UUID, now: datetime, by: str | None) -> Done:
@@ -121,7 +122,7 @@ class Commands:
         run = self.lock(connection, run_id, "resume")
         if run.state not in ATTENTION:
             return self._withdraw_pause(connection, run, now)
-        _journal_command(connection, run, "resume", now, by)
+        note(connection, run, "resume", now, by)
         # What else was asked for before the pause still stands.
         _begin_anew(connection, run, now, stop_request=_without(run, "pause"))
         return Done(Answer.DONE, ready_in=run.queue)
@@ -142,14 +143,13 @@ class Commands:
         """
         run = self.lock(connection, run_id, "resume")
         if run.state not in ATTENTION:
+            if is_just_rewound(connection, run, step):
+                return _UNCHANGED
             raise InvalidTransition(run_id, run.state, "resume(from_step=)", ATTENTION)
         # What the run stood at is over, also where it goes on behind it.
-        connection.execute(_CANCEL_OPEN, {"run": run.id, "at": now})
-        first = connection.execute(_FIRST_POSITION, {"run": run.id, "step": step}).scalar()
-        connection.execute(
-            _SUPERSEDE, {"run": run.id, "at": now, "first": _NOWHERE if first is None else first}
-        )
-        _journal_command(connection, run, "resume", now, by, from_step=step, new_keys=new_keys)
+        call_off(connection, run, now)
+        supersede(connection, run, step, now)
+        note(connection, run, "resume", now, by, from_step=step, new_keys=new_keys)
         _begin_anew(connection, run, now, current_step=step, stop_request=_without(run, "pause", "skip"))
         return Done(Answer.DONE, ready_in=run.queue)
 
@@ -160,18 +160,31 @@ class Commands:
         return Done(Answer.DONE)
 
     def skip(
-        self, connection: Connection, run_id: UUID, now: datetime, reason: str | None, by: str | None
+        self,
+        connection: Connection,
+        run_id: UUID,
+        now: datetime,
+        reason: str | None,
+        by: str | None,
+        meant: set[str] | None = None,
     ) -> Done:
-        """Leave the step that the run is at now as skipped, and go on with the next, also from ``paused``."""
+        """Leave the step that the run is at now as skipped, and go on with the next, also from ``paused``.
+
+        ``meant`` takes up that step: called again with it, since an answer was lost, the command means no other one.
+        """
         run = self.lock(connection, run_id, "skip")
         standing = StopRequest.parse(run.stop_request)
         if run.current_step is None or (standing is not None and standing.beats("skip")):
             return _UNCHANGED
+        if meant and run.current_step not in meant:
+            return _UNCHANGED
+        if meant is not None:
+            meant.add(run.current_step)
         request = StopRequest("skip", reason, by, now, run.current_step)
         if run.state == RunState.RUNNING:
             return _ask(connection, run, request)
         if run.state in ATTENTION:
-            _journal_command(connection, run, "skip", now, by, reason=reason)
+            note(connection, run, "skip", now, by, reason=reason)
         _begin_anew(connection, run, now, stop_request=replace(request, was=run.state).text())
         return Done(Answer.DONE, ready_in=run.queue)
 
@@ -211,8 +224,8 @@ class Commands:
             finished_at=now,
             details=details_with_unread(connection, run) if run.wakeups else run.details,
         )
-        connection.execute(_CANCEL_OPEN, {"run": run.id, "at": now})
-        _journal_command(connection, run, "cancel", now, by, reason=reason)
+        call_off(connection, run, now)
+        note(connection, run, "cancel", now, by, reason=reason)
         standing = StopRequest.parse(run.stop_request)
         return Done(Answer.DONE, successor=None if standing is None else standing.successor)
 
@@ -222,7 +235,7 @@ class Commands:
         if run.stop_request is not None:
             # Its last worker was lost with it: whoever claims the run next has that to do first, and at once.
             return _UNCHANGED
-        _move_scheduled(connection, run, at)
+        move_scheduled(connection, run, at)
         if at <= now:
             _make_ready(connection, run, now)
             return Done(Answer.DONE, ready_in=run.queue)
@@ -295,81 +308,3 @@ def _make_ready(connection: Connection, run: RunRow, now: datetime, **values: An
 def _begin_anew(connection: Connection, run: RunRow, now: datetime, **values: Any) -> None:
     """Make it ready, and forget what went wrong so far."""
     _make_ready(connection, run, now, recoveries=0, error_class=None, error_message=None, **values)
-
-
-def _journal_command(
-    connection: Connection, run: RunRow, verb: str, now: datetime, by: str | None, **more: Any
-) -> None:
-    last = select(func.coalesce(func.max(executions.c.position), 0)).where(executions.c.run_id == run.id)
-    connection.execute(
-        insert(executions).values(
-            run_id=run.id,
-            position=connection.execute(last).scalar_one() + 1,
-            name=verb,
-            kind=Kind.COMMAND.value,
-            attempt=1,
-            state=ExecutionState.COMPLETED.value,
-            outcome=Outcome.SUCCESS.value,
-            finished_at=now,
-            details=json.dumps({"by": by, "from": run.state, **more}),
-        )
-    )
-
-
-def _move_scheduled(connection: Connection, run: RunRow, instant: datetime) -> None:
-    """Move what the run is parked for, and mark it: an instant that a person has set is not computed anew.
-
-    An instant that is behind it, such as the wait of a step that polls by now, stays where it is.
-    """
-    rows = connection.execute(_SCHEDULED, {"run": run.id}).all()
-    polls = [row for row in rows if row.kind == Kind.POLL] if run.reason in (Reason.POLL, None) else []
-    for position, _, details in polls or [row for row in rows if row.kind not in _LOOKED_AT]:
-        told = json.dumps({**_mapping(details), "rescheduled": True})
-        values = {"run": run.id, "place": position, "instant": instant, "told": told}
-        connection.execute(_MOVE, values)
-
-
-def _mapping(details: str | None) -> dict[str, Any]:
-    try:
-        known = json.loads(details or "{}")
-    except ValueError:
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-_OPEN_STATES: Final = [state.value for state in UNFINISHED]
-_NOWHERE: Final = 2**31 - 1
-_OPEN: Final = (executions.c.run_id == bindparam("run"), executions.c.state.in_(_OPEN_STATES))
-# One in progress is left behind by a worker that gave the run back in the middle of a body.
-_CANCEL_OPEN: Final = (
-    update(executions)
-    .where(*_OPEN)
-    .values(
-        state=ExecutionState.CANCELED.value,
-        outcome=Outcome.CANCELED.value,
-        finished_at=bindparam("at"),
-        result=None,
-    )
-)
-_LOOKED_AT: Final = frozenset({Kind.SIGNAL, Kind.GATE, Kind.POLL})
-_SCHEDULED: Final = select(executions.c.position, executions.c.kind, executions.c.details).where(
-    executions.c.run_id == bindparam("run"), executions.c.state == ExecutionState.SCHEDULED.value
-)
-_MOVE: Final = (
-    update(executions)
-    .where(executions.c.run_id == bindparam("run"), executions.c.position == bindparam("place"))
-    .values(scheduled_for=bindparam("instant"), details=bindparam("told"))
-)
-_COUNTING: Final = (
-    executions.c.run_id == bindparam("run"),
-    executions.c.superseded_at.is_(None),
-    executions.c.kind != Kind.COMMAND.value,
-)
-_FIRST_POSITION: Final = select(func.min(executions.c.position)).where(
-    *_COUNTING, executions.c.name == bindparam("step")
-)
-_SUPERSEDE: Final = (
-    update(executions)
-    .where(*_COUNTING, executions.c.position >= bindparam("first"))
-    .values(superseded_at=bindparam("at"))
-)

@@ -1,0 +1,118 @@
+"""What a command on a run changes in its journal. Each function takes the run's locked row."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+
+from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, Reason
+from stepwell.store.rows import RunRow
+from stepwell.store.schema import executions
+
+__all__ = ["call_off", "is_just_rewound", "move_scheduled", "note", "supersede"]
+
+_OPEN_STATES: Final = [state.value for state in UNFINISHED]
+_NOWHERE: Final = 2**31 - 1
+_OPEN: Final = (executions.c.run_id == bindparam("run"), executions.c.state.in_(_OPEN_STATES))
+_CANCEL_OPEN: Final = (
+    update(executions)
+    .where(*_OPEN)
+    .values(
+        state=ExecutionState.CANCELED.value,
+        outcome=Outcome.CANCELED.value,
+        finished_at=bindparam("at"),
+        result=None,
+    )
+)
+_LOOKED_AT: Final = frozenset({Kind.SIGNAL, Kind.GATE, Kind.POLL})
+_LAST: Final = (
+    select(executions.c.kind, executions.c.name, executions.c.details)
+    .where(executions.c.run_id == bindparam("run"))
+    .order_by(executions.c.position.desc())
+    .limit(1)
+)
+_SCHEDULED: Final = select(executions.c.position, executions.c.kind, executions.c.details).where(
+    executions.c.run_id == bindparam("run"), executions.c.state == ExecutionState.SCHEDULED.value
+)
+_MOVE: Final = (
+    update(executions)
+    .where(executions.c.run_id == bindparam("run"), executions.c.position == bindparam("place"))
+    .values(scheduled_for=bindparam("instant"), details=bindparam("told"))
+)
+_COUNTING: Final = (
+    executions.c.run_id == bindparam("run"),
+    executions.c.superseded_at.is_(None),
+    executions.c.kind != Kind.COMMAND.value,
+)
+_FIRST_POSITION: Final = select(func.min(executions.c.position)).where(
+    *_COUNTING, executions.c.name == bindparam("step")
+)
+_SUPERSEDE: Final = (
+    update(executions)
+    .where(*_COUNTING, executions.c.position >= bindparam("first"))
+    .values(superseded_at=bindparam("at"))
+)
+
+
+def note(connection: Connection, run: RunRow, verb: str, now: datetime, by: str | None, **more: Any) -> None:
+    """A person did this to the run, just now."""
+    last = select(func.coalesce(func.max(executions.c.position), 0)).where(executions.c.run_id == run.id)
+    connection.execute(
+        insert(executions).values(
+            run_id=run.id,
+            position=connection.execute(last).scalar_one() + 1,
+            name=verb,
+            kind=Kind.COMMAND.value,
+            attempt=1,
+            state=ExecutionState.COMPLETED.value,
+            outcome=Outcome.SUCCESS.value,
+            finished_at=now,
+            details=json.dumps({"by": by, "from": run.state, **more}),
+        )
+    )
+
+
+def call_off(connection: Connection, run: RunRow, now: datetime) -> None:
+    """Nothing is waited for any more.
+
+    A row in progress is left behind by a worker that gave the run back in the middle of a body.
+    """
+    connection.execute(_CANCEL_OPEN, {"run": run.id, "at": now})
+
+
+def supersede(connection: Connection, run: RunRow, step: str, now: datetime) -> None:
+    """What is recorded of a step, and of all that came after it began, counts no more; what people did stays."""
+    first = connection.execute(_FIRST_POSITION, {"run": run.id, "step": step}).scalar()
+    connection.execute(_SUPERSEDE, {"run": run.id, "at": now, "first": _NOWHERE if first is None else first})
+
+
+def is_just_rewound(connection: Connection, run: RunRow, step: str) -> bool:
+    """The last thing in the journal is that the run goes on from this step: the command is said again."""
+    last = connection.execute(_LAST, {"run": run.id}).first()
+    if last is None or (last.kind, last.name) != (Kind.COMMAND, "resume"):
+        return False
+    return run.current_step == step and _mapping(last.details).get("from_step") == step
+
+
+def move_scheduled(connection: Connection, run: RunRow, instant: datetime) -> None:
+    """Move what the run is parked for, and mark it: an instant that a person has set is not computed anew.
+
+    An instant that is behind it, such as the wait of a step that polls by now, stays where it is.
+    """
+    rows = connection.execute(_SCHEDULED, {"run": run.id}).all()
+    polls = [row for row in rows if row.kind == Kind.POLL] if run.reason in (Reason.POLL, None) else []
+    for position, _, details in polls or [row for row in rows if row.kind not in _LOOKED_AT]:
+        told = json.dumps({**_mapping(details), "rescheduled": True})
+        values = {"run": run.id, "place": position, "instant": instant, "told": told}
+        connection.execute(_MOVE, values)
+
+
+def _mapping(details: str | None) -> dict[str, Any]:
+    try:
+        known = json.loads(details or "{}")
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) else {}
