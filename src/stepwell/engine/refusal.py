@@ -9,6 +9,7 @@ from typing import Any, Final
 from stepwell.definition.settings import HERO, setting_of
 from stepwell.definition.starting import Call, StartOptions
 from stepwell.definition.unset import UNSET
+from stepwell.serialization.paths import with_article
 from stepwell.store.rows import RunRow
 
 __all__ = ["refusal"]
@@ -59,11 +60,11 @@ def _legible(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"({', '.join(map(_legible, value))})"
     if type(value).__repr__ is object.__repr__:
-        return f"a {type(value).__name__}"
+        return with_article(type(value).__name__)
     try:
         return _short(repr(value))
     except Exception:
-        return f"a {type(value).__name__}"
+        return with_article(type(value).__name__)
 
 
 def _short(text: str) -> str:

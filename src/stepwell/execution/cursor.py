@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Final, NoReturn, Protocol
 
 from stepwell.errors import RunError
+from stepwell.serialization.paths import with_article
 
 __all__ = ["CURSOR_LIMIT", "Checkpoints", "Cursor", "Pages"]
 
@@ -179,8 +180,8 @@ class Cursor:
         """How many items of a sequence are done."""
         if not isinstance(source, Sequence):
             raise RunError(
-                f"cursor.{verb}() goes through a sequence or a select; a {type(source).__name__} cannot be "
-                "entered in the middle. Make a list of it, or set the cursor by hand."
+                f"cursor.{verb}() goes through a sequence or a select; {with_article(type(source).__name__)} "
+                "cannot be entered in the middle. Make a list of it, or set the cursor by hand."
             )
         done = 0 if self._value is None else self._value
         if type(done) is not int or done < 0:

@@ -231,8 +231,11 @@ def test_a_query_is_read_in_pages() -> None:
 
 
 @pytest.mark.parametrize("verb", ["iterate", "batches"])
-@pytest.mark.parametrize("source", [iter([1]), {1, 2}, {"a": 1}, 7])
-def test_what_has_no_middle_cannot_be_iterated(verb: str, source: Any) -> None:
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [(iter([1]), "a list_iterator"), ({1, 2}, "a set"), ({"a": 1}, "a dict"), (7, "an int")],
+)
+def test_what_has_no_middle_cannot_be_iterated(verb: str, source: Any, told: str) -> None:
     """An iterator or a set cannot be entered where the step stopped: refused at once, with what to do."""
 
     class Steps(Workflow[None]):
@@ -244,8 +247,7 @@ def test_what_has_no_middle_cannot_be_iterated(verb: str, source: Any) -> None:
     run = MemoryRun(Steps).drive()
 
     assert run.error_message is not None
-    assert f"cursor.{verb}() goes through a sequence or a select" in run.error_message
-    assert type(source).__name__ in run.error_message
+    assert f"cursor.{verb}() goes through a sequence or a select; {told} cannot be" in run.error_message
 
 
 @pytest.mark.parametrize("value", ["a", {"x": 1}, -1, True])
