@@ -15,11 +15,13 @@ from stepwell.execution.site import Site
 from stepwell.states import RESUMING, ExecutionState, Kind, Outcome
 
 __all__ = [
+    "RESCHEDULED",
     "SELF",
     "attempts_so_far",
     "closed",
     "closed_waits",
     "is_final",
+    "is_rescheduled",
     "key_renewals",
     "latest_scheduled",
     "policy_details",
@@ -29,6 +31,8 @@ __all__ = [
 
 SELF: Final = "self.retry"
 """The label under which the retries are counted that a step asks for itself."""
+RESCHEDULED: Final = json.dumps({"rescheduled": True})
+"""The details of a row whose instant a person has set; there may be others."""
 _COUNTED: Final = frozenset(
     {Outcome.RETRIED, Outcome.FAILED, Outcome.PAUSED, Outcome.TIMED_OUT, Outcome.CANCELED}
 )
@@ -36,9 +40,14 @@ _COUNTED: Final = frozenset(
 _BESIDE: Final = frozenset({Kind.BODY, Kind.COMMAND, Kind.RECOVERY, Kind.CONTEXT})
 
 
-def policy_details(label: str) -> str:
-    """What a retried row stores to be counted by."""
-    return json.dumps({"policy": label})
+def policy_details(label: str, *, is_set: bool = False) -> str:
+    """What a retried row stores to be counted by, and whether a person had set its instant."""
+    return json.dumps({"policy": label, "rescheduled": True} if is_set else {"policy": label})
+
+
+def is_rescheduled(fact: Fact) -> bool:
+    """A person has set the instant of this row, or that of an attempt before it: nothing is computed any more."""
+    return RESCHEDULED[1:-1] in (fact.details or "")
 
 
 def attempts_so_far(history: History, site: Site) -> int:

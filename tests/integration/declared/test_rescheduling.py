@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Poll, Run, Workflow, step
+from stepwell import Poll, Retry, Run, Workflow, step
 from stepwell.states import RunState
 from tests.integration.declared.shop import story
 from tests.support.driving import Driver
@@ -183,3 +183,47 @@ def test_an_appointment_that_was_not_touched_moves_with_its_source(driver: Drive
     run.resume()
     driver.drain()
     assert driver.waits(run) == DAY
+
+
+@pytest.mark.parametrize("wait", [timedelta(), HOUR])
+def test_a_retry_does_not_go_back_to_the_instant_of_before(driver: Driver, wait: timedelta) -> None:
+    """A person has said that the step is due; after an error only the delay of its policy is waited for."""
+    errors = [ValueError("no paper")]
+
+    class Retried(Workflow[None]):
+        @step(wait_until=FAR, on_exception=Retry(attempts=2, wait=wait))
+        def work(self) -> None:
+            if errors:
+                raise errors.pop()
+
+    run = Retried.start()
+    driver.drain()
+    run.reschedule()
+    driver.drain()
+    driver.travel(wait)
+
+    assert (run.state, story(run)) == (RunState.COMPLETED, ["work retried", "work success"])
+
+
+@pytest.mark.parametrize("stop", ["failed", "paused"])
+def test_a_resume_does_not_go_back_to_the_instant_of_before(driver: Driver, stop: str) -> None:
+    """The step was due already, and stopped its run: resumed, it runs at once."""
+    stops = [1]
+
+    class Stopping(Workflow[None]):
+        @step(wait_until=FAR)
+        def work(self) -> None:
+            if stops and stops.pop():
+                if stop == "paused":
+                    self.pause()
+                raise ValueError("no paper")
+
+    run = Stopping.start()
+    driver.drain()
+    run.reschedule()
+    driver.drain()
+    assert run.state == stop
+    run.resume()
+    driver.drain()
+
+    assert (run.state, story(run)) == (RunState.COMPLETED, [f"work {stop}", "work success"])

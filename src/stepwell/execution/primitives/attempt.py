@@ -8,7 +8,7 @@ from typing import Any
 
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution
-from stepwell.execution.attempts import closed_waits
+from stepwell.execution.attempts import RESCHEDULED, closed_waits
 from stepwell.execution.cursor import Cursor
 from stepwell.execution.errors import describe
 from stepwell.execution.history import History
@@ -40,6 +40,7 @@ class Attempt:
         has_begun: Its hooks, and then its body, were called.
         details: What its next attempt is to know, of a wait that is called from ``run()``.
         is_told: Its end was told to the class's hook, as part of it.
+        is_set: A person has set its instant, or that of the attempt before it.
     """
 
     site: Site
@@ -59,6 +60,7 @@ class Attempt:
     has_begun: bool = False
     details: str | None = None
     is_told: bool = False
+    is_set: bool = False
 
     @property
     def spec(self) -> StepSpec:
@@ -95,6 +97,9 @@ class Attempt:
         """The journal row with which it ends."""
         self.outcome = outcome
         more.setdefault("cursor", self.cursor)
+        if self.is_set and more.get("details") is None:
+            # Whatever comes after it, a resume for instance, is to know.
+            more["details"] = RESCHEDULED
         return self.site.row(
             self.position,
             state,

@@ -19,7 +19,7 @@ from stepwell.errors import (
     Unstorable,
     WaitTimedOut,
 )
-from stepwell.execution.attempts import SELF, policy_details, retries_by_label
+from stepwell.execution.attempts import RESCHEDULED, SELF, policy_details, retries_by_label
 from stepwell.execution.journal import TransientConflict
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.attempt import Attempt
@@ -234,7 +234,7 @@ class Failures:
     def _retry(self, attempt: Attempt, error: BaseException | None, decision: Decision) -> Activated | None:
         recorder = self._recorder
         outcome = Outcome.TIMED_OUT if isinstance(error, StepTimedOut) else Outcome.RETRIED
-        details = policy_details(decision.label)
+        details = policy_details(decision.label, is_set=attempt.is_set)
         row = attempt.failure_row(error, ExecutionState.FAILED, outcome, recorder.now(), details)
         if decision.wait <= timedelta():
             recorder.record(row, *attempt.closing, next_step=attempt.spec.name)
@@ -247,7 +247,7 @@ class Failures:
             scheduled_for=due,
             cursor=attempt.cursor,
             continues_from=None if attempt.cursor is None else attempt.position,
-            details=attempt.details,
+            details=attempt.details or (RESCHEDULED if attempt.is_set else None),
         )
         settlement = Settlement(RunState.WAITING, reason=Reason.RETRY, wake_at=due)
         return recorder.park(settlement, row, *attempt.closing, again)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import RunError, Unstorable
-from stepwell.execution.attempts import attempts_so_far, latest_scheduled, stopped_at
+from stepwell.execution.attempts import attempts_so_far, is_rescheduled, latest_scheduled, stopped_at
 from stepwell.execution.journal import Fact, Scope, TransientConflict, WritesRefused
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.attempt import Attempt
@@ -136,6 +136,7 @@ class StepRunner:
             started_at=recorder.now(),
             cursor=last.cursor if last else None,
             continues_from=_predecessor(announced, last),
+            is_set=bool(facts) and is_rescheduled(announced or facts[-1]),
         )
 
     def _attempt(self, attempt: Attempt) -> Activated | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stepwell.clock import require_aware
 from stepwell.entries import Settlement
-from stepwell.execution.attempts import latest_scheduled, stopped_at
+from stepwell.execution.attempts import is_rescheduled, latest_scheduled, stopped_at
 from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
 from stepwell.execution.recorder import Recorder
@@ -68,7 +68,7 @@ class Timer:
         if (
             known is not None
             and known.scheduled_for is not None
-            and (_is_rescheduled(known) or not callable(wait_until))
+            and (is_rescheduled(known) or not callable(wait_until))
         ):
             until = known.scheduled_for
         elif callable(wait_until):
@@ -95,8 +95,10 @@ class Timer:
         spec = site.spec
         if stopped_at(self._recorder.history, site) is not None:
             return announced.scheduled_for if announced else None
-        if announced is not None and _is_rescheduled(announced):
-            return announced.scheduled_for
+        facts = site.facts(self._recorder.history)
+        if facts and is_rescheduled(announced or facts[-1]):
+            # A person has said when; a retry that follows has the delay of its policy, if any.
+            return announced.scheduled_for if announced else None
         if spec.wait_until is not None:
             computed = self._computed(site, spec.wait_until)
             if announced is None or announced.attempt == 1 or announced.scheduled_for is None:
@@ -106,7 +108,7 @@ class Timer:
         if announced is not None:
             return announced.scheduled_for
         # The step's own wait was over before its first attempt; what follows has delays of its own.
-        if spec.wait is None or site.facts(self._recorder.history):
+        if spec.wait is None or facts:
             return None
         return self._anchor() + spec.wait
 
@@ -125,11 +127,6 @@ class Timer:
             return _instant(answer, f"wait_until of step {site.name!r}")
         except TypeError as error:
             raise WaitFailed(error) from error
-
-
-def _is_rescheduled(fact: Fact) -> bool:
-    """A person has set its instant."""
-    return '"rescheduled": true' in (fact.details or "")
 
 
 def _instant(answer: object, what: str) -> datetime:
