@@ -24,6 +24,7 @@ from stepwell.execution.journal import Letter, RunFacts, TransientConflict, Writ
 from stepwell.execution.linear import LinearDriver
 from stepwell.execution.outcome import Activated
 from stepwell.execution.recorder import RESULT_LIMIT, Recorder
+from stepwell.execution.replay import ReplayDriver
 from stepwell.execution.suspension import LeaseLost
 from stepwell.serialization import Codec, RecordRef
 from stepwell.states import ATTENTION, LIVE, ExecutionState, Kind, Outcome, Reason, RunState
@@ -296,8 +297,9 @@ class MemoryRun:
     def __post_init__(self) -> None:
         self.id = uuid4()
         self.codec = Codec()
-        first = self.workflow.plan.first
+        first = None if self.workflow.plan.is_procedural else self.workflow.plan.first
         self.current_step: str | None = first.name if first else None
+        self.version = self.workflow.version
         self.queue: str = self.options.get("queue") or self.workflow.queue
         self.priority: int = self.options.get("priority") or self.workflow.priority
         self.due_at = self.begins_at = self.clock.now()
@@ -357,7 +359,7 @@ class MemoryRun:
             id=self.id,
             workflow=self.workflow,
             plan=self.workflow.plan,
-            version=self.workflow.version,
+            version=self.version,
             args=self.args,
             context=self.context,
             current_step=self.current_step,
@@ -372,7 +374,8 @@ class MemoryRun:
         journal = MemoryJournal(self, self.token)
         recorder = Recorder(journal, facts, self.codec, result_limit=self.result_limit)
         try:
-            return LinearDriver(recorder).drive()
+            driver = ReplayDriver if facts.plan.is_procedural else LinearDriver
+            return driver(recorder).drive()
         except LeaseLost:
             return None
         finally:
@@ -445,11 +448,18 @@ class MemoryRun:
 
     def resume(self) -> None:
         if self.state in ATTENTION:
+            self._try_escaped_error_anew()
             self._command("resume")
             self.stop_request = None
             self._make_ready()
         elif json.loads(self.stop_request or "{}").get("verb") == "pause":
             self.stop_request, self.wakeups = None, self.wakeups + 1
+
+    def _try_escaped_error_anew(self) -> None:
+        """A recorded error has left ``run()``: the call that it belongs to is made again."""
+        last = self.journal[-1] if self.journal else None
+        if self.state is RunState.FAILED and last is not None and last.kind is Kind.BODY:
+            self.superseded |= {json.loads(last.details or "{}").get("escaped")} - {None}
 
     def signal(self, name: str, payload: Any = None) -> None:
         """Send the run a signal."""
