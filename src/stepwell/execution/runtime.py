@@ -184,6 +184,11 @@ class ActivationRuntime:
         self, spec: StepSpec, workflow: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if self.is_in_body and self.replay is not None:
+            if current.get() is not self:
+                raise RunError(
+                    f"step {spec.name!r} was called where no activation of its run is active, such as another thread. "
+                    "Call steps one after the other in run() itself."
+                )
             return self.replay.call_step(spec, args, kwargs)
         raise RunError(
             f"step {spec.name!r} was called from inside step {self._step_name()!r}: a step is durable as a "
