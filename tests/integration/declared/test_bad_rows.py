@@ -111,6 +111,10 @@ def test_a_request_that_cannot_be_read_fails_its_run_alone(
     assert (broken.state, broken.reason) == (RunState.FAILED, Reason.UNDECODABLE)
     assert other.state is RunState.COMPLETED
 
+    broken.resume()
+    driver.drain()
+    assert broken.state is RunState.COMPLETED, "a person goes on without it"
+
 
 def test_details_that_cannot_be_read_stop_nobody(driver: Driver, shop: Shop, well: Stepwell) -> None:
     """Details are for people: a run whose details are broken runs, also when it has to be deferred."""

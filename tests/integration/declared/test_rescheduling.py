@@ -64,7 +64,36 @@ class Polling(Workflow[None]):
     def work(self) -> None: ...
 
 
-CLASSES = [Fixed, Appointed, Computed, Polling]
+class Asleep(Workflow[None]):
+    """Waits in ``run()``: for a duration, an instant, one that is asked for, a condition."""
+
+    workflow_name = "rescheduling.Asleep"
+
+    def run(self, how: str) -> None:
+        match how:
+            case "sleep":
+                self.sleep(9 * DAY)
+            case "instant":
+                self.sleep_until(FAR)
+            case "computed":
+                self.sleep_until(self.when)
+            case "polled":
+                self.wait_until(self.look, every=9 * DAY)
+        self.work()
+
+    def when(self) -> datetime:
+        asked.append("when")
+        return FAR
+
+    def look(self) -> bool:
+        asked.append("look")
+        return bool(is_open)
+
+    @step
+    def work(self) -> None: ...
+
+
+CLASSES = [Fixed, Appointed, Computed, Polling, "sleep", "instant", "computed", "polled"]
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +103,7 @@ def _nothing_asked() -> None:
 
 
 def parked(driver: Driver, workflow: Any) -> Run:
-    run: Run = workflow.start()
+    run: Run = Asleep.start(how=workflow) if isinstance(workflow, str) else workflow.start()
     driver.drain()
     assert run.state is RunState.WAITING
     is_open.append(True)

@@ -60,6 +60,21 @@ class Mourner(Silent):
         heard.append(("cancel", reason))
 
 
+class ToldRun(Workflow[None]):
+    """Waits a day in ``run()``, and hears of both."""
+
+    workflow_name = "told.ToldRun"
+
+    def run(self) -> None:
+        self.sleep(DAY)
+
+    def on_pause(self, reason: str | None) -> None:
+        heard.append(("pause", reason))
+
+    def on_cancel(self, reason: str | None) -> None:
+        heard.append(("cancel", reason))
+
+
 @pytest.fixture(autouse=True)
 def _nothing_heard() -> None:
     heard.clear()
@@ -151,6 +166,26 @@ def test_a_class_that_is_not_loaded_here_hears_nothing(driver: Driver, well: Ste
     set_raw(well, run, "workflow", "Elsewhere")
     assert getattr(run, verb)() is DONE
     assert run.state is {"pause": RunState.PAUSED, "cancel": RunState.CANCELED}[verb]
+
+
+@pytest.mark.parametrize("verb", ["pause", "cancel"])
+def test_a_class_with_run_is_told_alike(driver: Driver, verb: str) -> None:
+    """The wait that it stands in is kept by a pause and called off by a cancel."""
+    run = ToldRun.start()
+    driver.drain()
+    due = run.info().wake_at
+    assert getattr(run, verb)("enough", by="ann") is REQUESTED
+    driver.drain()
+
+    assert heard == [(verb, "enough")]
+    assert [(row.name, row.state) for row in run.steps] == [
+        ("sleep", "scheduled" if verb == "pause" else "canceled"),
+        (verb, "completed"),
+    ]
+    if verb == "pause":
+        run.resume()
+        driver.drain()
+        assert (run.state, run.info().wake_at) == (RunState.WAITING, due)
 
 
 def test_to_ask_again_changes_nothing(driver: Driver) -> None:

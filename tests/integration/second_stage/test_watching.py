@@ -137,6 +137,20 @@ def test_what_people_do_is_told(driver: Driver, ear: Ear) -> None:
     ]
 
 
+def test_what_is_honoured_is_told_once(driver: Driver, ear: Ear) -> None:
+    """When it is asked for, and by how the run ends; its entry in the journal is no step."""
+    run = Order.start()
+    assert len(driver.claim()) == 1
+    run.cancel("enough")
+    driver.travel(driver.well.lease * 2)
+
+    assert run.steps[-1].name == "cancel"
+    assert [told for told in ear.told("verb", "state") if told[0] in ("command", "step", "settle")] == [
+        ("command", None, "cancel", None),
+        ("settle", "pack", None, "canceled"),
+    ]
+
+
 def test_a_lost_worker_is_told(driver: Driver, well: Stepwell, ear: Ear) -> None:
     """Which one, and how often in a row."""
     run = Order.start()
