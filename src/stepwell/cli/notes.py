@@ -16,17 +16,17 @@ from stepwell.store.rows import ExecutionRow, RunRow
 __all__ = [
     "cursor_of",
     "error_of",
+    "kind_of",
     "note_of",
     "request_of",
     "short_cursor",
     "signal_of",
     "title_of",
-    "waited_for",
 ]
 
 _LONGEST_CURSOR: Final = 60
 _SHORT: Final = 57
-_WAITS: Final = frozenset({Kind.SIGNAL, Kind.GATE, Kind.POLL, Kind.TIMER})
+_TOLD_BY_NAME: Final = frozenset({Kind.STEP, Kind.COMMAND})
 
 
 def title_of(row: ExecutionRow) -> str:
@@ -56,7 +56,7 @@ def note_of(row: ExecutionRow) -> str:
     progress = read_progress(row)
     parts = [
         "superseded" if row.superseded_at else "",
-        waited_for(row) or "",
+        kind_of(row) or "",
         "" if progress is None else str(progress),
         short_cursor(row),
         *_deed(told),
@@ -65,12 +65,12 @@ def note_of(row: ExecutionRow) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def waited_for(row: ExecutionRow) -> str | None:
-    """What kind of wait the entry records, and until when it lasts; None if it is no wait."""
+def kind_of(row: ExecutionRow) -> str | None:
+    """What kind of entry it is, and of a wait that lasts until when; None for a step that waits for nothing."""
     is_open = row.state == ExecutionState.SCHEDULED
     if row.kind == Kind.STEP and is_open and row.scheduled_for is not None:
         return f"retry at {short_instant(row.scheduled_for)}" if row.attempt > 1 else _until("timer", row)
-    if row.kind not in _WAITS:
+    if row.kind in _TOLD_BY_NAME or row.kind == row.name:
         return None
     what = f"signal {signal_of(row)!r}" if row.kind == Kind.SIGNAL else row.kind
     if not is_open:

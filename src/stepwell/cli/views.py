@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from stepwell.cli.documents import instant, stored
-from stepwell.cli.notes import error_of, request_of, short_cursor, waited_for
+from stepwell.cli.notes import error_of, kind_of, request_of, short_cursor
 from stepwell.cli.progress import progress_text
 from stepwell.cli.terminal import printable, say, say_json_line
 from stepwell.cli.watching import MOST, Look, Sight
@@ -210,7 +210,7 @@ def _details(sight: Sight, look: Look) -> str:
             return ", ".join(part for part in (f"in queue {run.queue}", run.reason) if part)
         case RunState.RUNNING:
             return ", ".join(part for part in _body(sight, look) if part)
-    waits = None if entry is None or entry.state != ExecutionState.SCHEDULED else waited_for(entry)
+    waits = None if entry is None or entry.state != ExecutionState.SCHEDULED else kind_of(entry)
     return waits or run.reason or ""
 
 

@@ -86,7 +86,13 @@ from tests.unit.cli.rows import NOON, after, entry, run
         ({"kind": "signal", "name": "review", "state": "scheduled"}, "review", "signal 'review'"),
         ({"details": "{broken"}, "write", ""),
         ({"details": '"text"'}, "write", ""),
-        ({"kind": "of tomorrow", "state": "scheduled"}, "write", ""),
+        (
+            {"kind": "recovery", "state": "failed", "error_class": "s.WorkerLost", "error_message": "gone"},
+            "write",
+            "recovery, WorkerLost: gone",
+        ),
+        ({"kind": "pause", "name": "pause", "state": "completed"}, "pause", ""),
+        ({"kind": "of tomorrow", "state": "scheduled"}, "write", "of tomorrow"),
     ],
 )
 def test_an_entry_says_what_it_is_about(values: dict[str, Any], title: str, note: str) -> None:
