@@ -18,7 +18,8 @@ __all__ = [
 ]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
+_SECONDS_A_DAY: Final = 86_400
+_MICROS_A_SECOND: Final = 1_000_000
 
 
 def to_micros(instant: datetime) -> int:
@@ -27,7 +28,8 @@ def to_micros(instant: datetime) -> int:
     Raises:
         TypeError: The datetime is naive.
     """
-    return (require_aware(instant) - _EPOCH) // _MICROSECOND
+    since = require_aware(instant) - _EPOCH
+    return (since.days * _SECONDS_A_DAY + since.seconds) * _MICROS_A_SECOND + since.microseconds
 
 
 def from_micros(micros: int) -> datetime:

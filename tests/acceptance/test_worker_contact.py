@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,7 +145,8 @@ def test_what_cannot_be_shown_keeps_no_lease_from_being_renewed(
     """A body that reports a progress that is no number stays invisible; the beat goes on."""
     well.connect()
     lease = Lease(new_run_id(), new_token(), 0.0)
-    lease.shown = Execution(1, "work", Kind.STEP, ExecutionState.IN_PROGRESS)
+    row = Execution(1, "work", Kind.STEP, ExecutionState.IN_PROGRESS)
+    lease.shown = SimpleNamespace(name="work", shown=lambda: row)
     lease.progress = (object(), None)  # type: ignore[assignment]  # what an author's code may pass
     well.leases.add(lease)
     renewed: list[Sequence[Lease]] = []

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from stepwell.entries import Execution
+from stepwell.execution.journal import Body
 from stepwell.store.claims import Renewal
 
 __all__ = ["Lease", "LeaseBook"]
@@ -42,7 +42,7 @@ class Lease:
         self.expires_at_monotonic = expires_at_monotonic
         self.is_lost = False
         self.stop_requested = False
-        self.shown: Execution | None = None
+        self.shown: Body | None = None
         self.is_shown = False
         self.progress: tuple[int, int | None] | None = None
 

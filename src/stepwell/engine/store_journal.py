@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from stepwell.engine.leases import Lease
 from stepwell.engine.step_scope import StepScope
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
-from stepwell.execution.journal import Fact, Letter, Scope, TransientConflict
+from stepwell.execution.journal import Body, Fact, Letter, Scope, TransientConflict
 from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.observer import Event, EventKind
@@ -159,10 +159,10 @@ class StoreJournal:
 
     # -- bodies -------------------------------------------------------------------------------------------------
 
-    def body_starts(self, execution: Execution) -> None:
+    def body_starts(self, body: Body) -> None:
         self._lease.is_shown = False
         self._lease.progress = None
-        self._lease.shown = execution
+        self._lease.shown = body
 
     def body_ends(self) -> None:
         self._lease.shown = None

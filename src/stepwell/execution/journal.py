@@ -18,7 +18,7 @@ from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.execution.cursor import Pages
 from stepwell.serialization import RecordRef
 
-__all__ = ["Fact", "Journal", "Letter", "RunFacts", "Scope", "TransientConflict", "WritesRefused"]
+__all__ = ["Body", "Fact", "Journal", "Letter", "RunFacts", "Scope", "TransientConflict", "WritesRefused"]
 
 
 class TransientConflict(BaseException):
@@ -200,6 +200,19 @@ class Scope(Protocol):
         ...
 
 
+class Body(Protocol):
+    """A body under way. Most are over before anybody looks at them."""
+
+    @property
+    def name(self) -> str:
+        """The step's name."""
+        ...
+
+    def shown(self) -> Execution:
+        """The row that makes it visible; asked for by another thread than the body's."""
+        ...
+
+
 class Journal(Protocol):
     """A run's journal under a lease, and what goes with it."""
 
@@ -257,8 +270,8 @@ class Journal(Protocol):
         """
         ...
 
-    def body_starts(self, execution: Execution) -> None:
-        """A body begins; one that outlives a heartbeat is made visible as this row."""
+    def body_starts(self, body: Body) -> None:
+        """A body begins; one that outlives a heartbeat is made visible."""
         ...
 
     def show_progress(self, done: int, total: int | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from stepwell.engine.store_journal import StoreJournal
 from stepwell.entries import Execution, Settlement, Verdict
+from stepwell.execution.journal import Body
 from stepwell.execution.suspension import LeaseLost
 from stepwell.states import ExecutionState, Kind
 
@@ -107,9 +108,9 @@ class MortalJournal(StoreJournal):
         super().__init__(*arguments, **named)
         self._trap = trap
 
-    def body_starts(self, execution: Execution) -> None:
-        super().body_starts(execution)
-        self._trap.visit(CrashPoint.BEFORE_STEP, execution.name)
+    def body_starts(self, body: Body) -> None:
+        super().body_starts(body)
+        self._trap.visit(CrashPoint.BEFORE_STEP, body.name)
 
     def body_ends(self) -> None:
         shown = self._lease.shown

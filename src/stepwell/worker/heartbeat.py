@@ -95,12 +95,13 @@ class Heartbeat:
 
     def _show(self, lease: Lease) -> None:
         """A body that outlives a heartbeat becomes visible; shorter ones cost nothing."""
-        row = lease.shown
-        if row is None or lease.is_lost:
+        body = lease.shown
+        if body is None or lease.is_lost:
             return
         progress = lease.progress_text()
         if lease.is_shown and progress is None:
             return
+        row = body.shown()
         if not lease.is_shown and row.started_at is not None:
             age = (self._engine.now() - row.started_at).total_seconds()
             if age < self.interval / 2:
@@ -110,7 +111,7 @@ class Heartbeat:
             show_body(connection, lease.run_id, lease.token, row, self._worker, progress)
 
         self._engine.database.retrying(show, urgent=True)
-        if lease.shown is row:  # and not the next body already
+        if lease.shown is body:  # and not the next body already
             lease.is_shown = True
 
     def _keep_time(self) -> None:

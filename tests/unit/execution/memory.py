@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 from stepwell import ManualClock, Workflow
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.errors import HeroGone, RecordGone
-from stepwell.execution.journal import Letter, RunFacts, TransientConflict, WritesRefused
+from stepwell.execution.journal import Body, Letter, RunFacts, TransientConflict, WritesRefused
 from stepwell.execution.linear import LinearDriver
 from stepwell.execution.outcome import Activated
 from stepwell.execution.recorder import RESULT_LIMIT, Recorder
@@ -222,8 +222,8 @@ class MemoryJournal:
         if self._run.token != self._token:
             raise LeaseLost
 
-    def body_starts(self, execution: Execution) -> None:
-        self._run.shown = execution
+    def body_starts(self, body: Body) -> None:
+        self._run.shown = body.shown()
 
     def show_progress(self, done: int, total: int | None) -> None:
         self._run.progress = (done, total)

@@ -112,6 +112,23 @@ class Attempt:
             **more,
         )
 
+    @property
+    def name(self) -> str:
+        """The step's name."""
+        return self.site.name
+
+    def shown(self) -> Execution:
+        """The row by which a long body is seen while it runs."""
+        return self.site.row(
+            self.position,
+            ExecutionState.IN_PROGRESS,
+            attempt=self.number,
+            scheduled_for=self.scheduled_for,
+            started_at=self.started_at,
+            continues_from=self.continues_from,
+            cursor=self.cursor,
+        )
+
     def failure_row(
         self,
         error: BaseException | None,

@@ -203,7 +203,7 @@ class StepRunner:
 
     def _body(self, attempt: Attempt, workflow: Any) -> Any:
         self._journal.ensure_lease()
-        self._journal.body_starts(attempt.row(ExecutionState.IN_PROGRESS, None, None))
+        self._journal.body_starts(attempt)
         attempt.has_begun = True
         value = None
         try:
