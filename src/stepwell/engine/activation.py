@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -187,6 +188,7 @@ def _mapping(text: str | None, what: str) -> dict[str, Any]:
 
 
 def _settle(journal: StoreJournal, run: RunRow, settlement: Settlement) -> Activated:
+    settlement = replace(settlement, seen_wakeups=run.wakeups)
     verdict = journal.write((), current_step=run.current_step, settlement=settlement)
     while not verdict.accepted:
         # Something came: it is on the row, and whoever claims the run next will see it.
@@ -210,7 +212,6 @@ def _awaiting_predecessor(engine: Stepwell, run: RunRow) -> Settlement:
         RunState.AWAITING,
         reason=Reason.PREDECESSOR,
         wake_at=engine.now() + _PREDECESSOR_POLL,
-        seen_wakeups=run.wakeups,
     )
 
 

@@ -85,6 +85,22 @@ def test_a_request_to_a_dead_worker_is_honoured_by_whoever_comes(
     assert (row.finished_at is not None, row.active_key is None) == ((verb == "cancel",) * 2)
 
 
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("verb", ["pause", "cancel"])
+def test_a_request_that_comes_while_a_run_is_put_off_is_honoured_at_once(
+    driver: Driver, well: Stepwell, case: str, verb: str
+) -> None:
+    """It was claimed before: that it is put off, or fails, is refused, and the next claim honours the request."""
+    run = Sent.start(number=1)
+    CASES[case](well, run)
+    (claimed,) = driver.claim()
+    assert str(getattr(run, verb)("enough")) == "requested"
+    driver.activate(claimed)
+    driver.drain()
+
+    assert (run.state, run.reason) == ({"pause": "paused", "cancel": "canceled"}[verb], "enough")
+
+
 def test_an_open_row_of_a_kind_that_a_newer_version_writes_is_closed(driver: Driver, well: Stepwell) -> None:
     """Whoever cancels the run need not know for what it waits."""
     run = Sent.start(number=1)
