@@ -31,8 +31,16 @@ class History(Reversible[Fact]):
         self.open: dict[int, Fact] = {}
         self.commands: list[Fact] = []
         self.last = 0
+        sites = self._sites
         for fact in facts:
-            self.remember(fact)
+            # As remember() does, for rows that come in their order: a replay begins with thousands.
+            self._rows[fact.position] = fact
+            sites.setdefault((fact.kind, fact.name, fact.key), []).append(fact)
+            if fact.state in UNFINISHED:
+                self.open[fact.position] = fact
+            elif fact.kind == Kind.COMMAND:
+                self.commands.append(fact)
+        self.last = max(self._rows, default=0)
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -152,10 +152,11 @@ class RowShape(Generic[R]):
 
     Attributes:
         columns: What to pass to ``select()`` or ``returning()``.
+        make: Makes a value of a row's cells, given in this order.
     """
 
     def __init__(self, table: Table, cls: type[R], **expressions: ColumnElement[Any]) -> None:
-        self._make: Any = cls
+        self.make: Any = cls
         self.columns: Final[tuple[ColumnElement[Any], ...]] = tuple(
             expressions.get(field.name, table.c[field.name])
             for field in fields(cls)  # type: ignore[arg-type]  # a row class is a dataclass
@@ -163,12 +164,12 @@ class RowShape(Generic[R]):
 
     def one(self, row: Row[Any] | None) -> R | None:
         """The value of a row with exactly these columns, or None."""
-        value: R | None = None if row is None else self._make(*row)
+        value: R | None = None if row is None else self.make(*row)
         return value
 
     def all(self, rows: Iterable[Row[Any]]) -> list[R]:
         """The values of rows with exactly these columns."""
-        make = self._make
+        make = self.make
         return [make(*row) for row in rows]
 
 
