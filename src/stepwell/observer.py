@@ -86,7 +86,10 @@ class Observers:
         for observer in self._observers:
             try:
                 observer.observe(event)
-            except Exception:
+            except KeyboardInterrupt:
+                # Of whoever waits at the terminal: an application's own thread may be the one that tells.
+                raise
+            except BaseException:
                 _log.exception(
                     "an observer raised", extra={"action": "observer.failed", "run_id": str(event.run_id)}
                 )

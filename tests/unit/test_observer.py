@@ -19,7 +19,7 @@ EVENT = Event(
 class Ear:
     """Hears, and may not like it."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.heard: list[Event] = []
         self.error = error
 
@@ -37,9 +37,12 @@ def test_each_observer_hears_each_event() -> None:
     assert [ear.heard for ear in ears] == [[EVENT], [EVENT]]
 
 
-def test_an_observer_that_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """Its error is logged with the run; the next one hears the event all the same."""
-    first, second = Ear(ValueError("broken")), Ear()
+@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(1)])
+def test_an_observer_that_raises_hurts_nobody(caplog: pytest.LogCaptureFixture, error: BaseException) -> None:
+    """Its error is logged with the run; the next one hears the event all the same. ``sys.exit()`` in it ends no thread
+    of a worker.
+    """
+    first, second = Ear(error), Ear()
     with caplog.at_level(logging.ERROR):
         Observers([first, second]).tell(EVENT)
 
@@ -47,6 +50,12 @@ def test_an_observer_that_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) 
     (record,) = caplog.records
     assert record.action == "observer.failed"  # type: ignore[attr-defined]
     assert record.run_id == str(EVENT.run_id)  # type: ignore[attr-defined]
+
+
+def test_an_interrupt_at_the_terminal_is_no_observers_error() -> None:
+    """Ctrl-C in the thread that starts a run ends what that thread does."""
+    with pytest.raises(KeyboardInterrupt):
+        Observers([Ear(KeyboardInterrupt())]).tell(EVENT)
 
 
 def test_no_observers_are_nobody() -> None:

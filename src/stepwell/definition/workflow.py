@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, cast, overlo
 from uuid import UUID
 
 from stepwell.definition.calls import call_of
+from stepwell.definition.checks import broken_duration
 from stepwell.definition.cursor import Cursor
 from stepwell.definition.hooks import Hooks
 from stepwell.definition.launching import Launcher, LaunchOptions, launcher_of
@@ -352,8 +353,9 @@ class Workflow(Hooks, Verbs, Generic[H], metaclass=WorkflowMeta):
 
         Raises:
             RunError: No run is active here.
+            ValueError: ``wait`` is negative, or no timedelta.
         """
-        self._active("retry()").retry(wait, rewind)
+        self._active("retry()").retry(_checked(wait, "retry"), rewind)
 
     def finish(self, result: object = None) -> NoReturn:
         """End the run as completed, whatever steps are left; this does not return.
@@ -376,8 +378,9 @@ class Workflow(Hooks, Verbs, Generic[H], metaclass=WorkflowMeta):
 
         Raises:
             RunError: No run is active here.
+            ValueError: ``wait`` is negative, or no timedelta.
         """
-        self._active("suspend()").suspend(wait)
+        self._active("suspend()").suspend(_checked(wait, "suspend"))
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Tell how far this step has come, for whoever watches.
@@ -390,3 +393,11 @@ class Workflow(Hooks, Verbs, Generic[H], metaclass=WorkflowMeta):
             RunError: No run is active here.
         """
         self._active("progress()").progress(done, total)
+
+
+def _checked(wait: timedelta | None, verb: str) -> timedelta | None:
+    """Raise where the author can see it, as an error of the step, and not where the wait is computed with."""
+    broken = None if wait is None else broken_duration(wait, zero=True)
+    if broken:
+        raise ValueError(f"{verb}(): wait {broken}")
+    return wait

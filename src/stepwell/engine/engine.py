@@ -249,7 +249,7 @@ class Stepwell:
             return
         try:
             self.report_error(error)
-        except Exception:
+        except BaseException:
             _log.exception("the error reporter raised", extra={"action": "report.failed"})
 
     # -- transactions -------------------------------------------------------------------------------------------

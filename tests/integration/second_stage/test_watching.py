@@ -291,11 +291,12 @@ def test_nothing_that_a_step_raises_strands_its_run(
     assert len(reported) == 2
 
 
-def test_a_reporter_that_raises_changes_nothing(house: Warehouse) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("no network"), SystemExit(1)])
+def test_a_reporter_that_raises_changes_nothing(house: Warehouse, error: BaseException) -> None:
     """The step's error counts, not the reporter's."""
 
-    def broken(error: BaseException) -> None:
-        raise RuntimeError("no network")
+    def broken(_error: BaseException) -> None:
+        raise error
 
     well = Stepwell(house.url, clock=ManualClock(), report_error=broken)
 

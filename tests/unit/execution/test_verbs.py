@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import RunError, Workflow, step
+from stepwell import RunError, Workflow, resumable_step, step
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 from tests.unit.execution.memory import START, Crash, MemoryRun, crash_at
 
@@ -188,6 +188,25 @@ def test_retry_with_a_wait_parks_the_run() -> None:
     assert run.writes == 1
     run.drive()
     assert run.story == ["pack retried", "pack success", "ship success"]
+
+
+@pytest.mark.parametrize(
+    ("wait", "what"), [(5, "must be a timedelta"), (-HOUR, "must not be negative"), ("1h", "got '1h'")]
+)
+@pytest.mark.parametrize("verb", ["retry", "suspend"])
+def test_a_wait_that_is_none_is_an_error_of_the_step(verb: str, wait: Any, what: str) -> None:
+    """Said where it was written: the run has failed, and is not stranded by a sum that cannot be done."""
+
+    class Hasty(Workflow[None]):
+        @resumable_step
+        def pack(self) -> None:
+            getattr(self, verb)(wait)
+
+    run = MemoryRun(Hasty).drive()
+
+    assert run.is_over_as(RunState.FAILED, Reason.STEP_FAILED)
+    assert str(run.error_message).startswith(f"{verb}(): wait must ")
+    assert what in str(run.error_message)
 
 
 class Polling(Workflow[None]):
