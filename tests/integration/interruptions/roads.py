@@ -6,6 +6,7 @@ workers died again and again must come to the end of one whose worker never died
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
@@ -313,10 +314,15 @@ class Journey:
             "open rows": [step.name for step in self.run.steps if step.finished_at is None],
             "steps": [
                 (step.name, step.attempt, step.state, step.outcome, step.result, step.error_class)
-                + (() if step.name in walks else (step.context_delta, step.details))
+                + (() if step.name in walks else (step.context_delta, _timeless(step.details)))
                 for step in self.counted()
             ],
         }
+
+
+def _timeless(details: str | None) -> dict[str, Any]:
+    """A lost worker costs time: when somebody asked for something is no part of the end."""
+    return {name: value for name, value in json.loads(details or "{}").items() if name != "asked_at"}
 
 
 def _policies(leg: Leg) -> list[Any]:

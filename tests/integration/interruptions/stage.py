@@ -170,7 +170,9 @@ def stage_on(engine: Engine) -> Iterator[Stage]:
     url = engine.url.render_as_string(hide_password=False)
     well = Stepwell(url, clock=ManualClock(), default=False)
     well.chance = lambda: 0.5
-    with Driver(well) as driver:
-        yield Stage(well, driver)
-    well.close()
-    Base.metadata.drop_all(engine)
+    try:
+        with Driver(well) as driver:
+            yield Stage(well, driver)
+    finally:
+        well.close()
+        Base.metadata.drop_all(engine)
