@@ -22,6 +22,7 @@ __all__ = [
     "closed_waits",
     "is_final",
     "is_rescheduled",
+    "is_success",
     "key_renewals",
     "latest_scheduled",
     "policy_details",
@@ -79,6 +80,11 @@ def _last_progress(history: History) -> int:
         if fact.kind not in _BESIDE and fact.state == ExecutionState.COMPLETED:
             return fact.position
     return 0
+
+
+def is_success(fact: Fact) -> bool:
+    """The row says that a call in ``run()`` has succeeded."""
+    return fact.outcome == Outcome.SUCCESS and fact.state == ExecutionState.COMPLETED
 
 
 def is_final(fact: Fact) -> bool:

@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import time
 from decimal import Decimal
-from typing import Any, ClassVar
+from json.encoder import encode_basestring_ascii as _quoted
+from typing import Any, ClassVar, Final
 
 from stepwell.serialization.encoding import Encoder, Form, dict_pairs
 from stepwell.serialization.extensions import Extensions
 from stepwell.serialization.plain import SORTED_ENCODER, TAG, plain_text, tagged
 
 __all__ = ["canonical_text"]
+
+
+_FEW: Final = 3
+_LARGE: Final = 2**63
+_KEYS: Final = frozenset({str})
+_SIMPLE: Final = frozenset({str, int})
 
 
 class _CanonicalEncoder(Encoder):
@@ -30,10 +37,27 @@ def canonical_text(value: object, extensions: Extensions) -> str:
     Raises:
         Misfit: Something in it cannot be stored.
     """
-    text = plain_text(value, SORTED_ENCODER)
+    text = _flat_text(value) or plain_text(value, SORTED_ENCODER)
     if text is None or "-0.0" in text:
         text = _text(_CanonicalEncoder(extensions).encode(value))
     return text
+
+
+def _flat_text(value: object) -> str | None:
+    """The text of a dict of a few simple values, made in half the time: each call in a long replay needs one."""
+    if type(value) is not dict or len(value) > _FEW or TAG in value:
+        return None
+    if not _KEYS.issuperset(map(type, value)) or not _SIMPLE.issuperset(map(type, value.values())):
+        return None
+    parts = []
+    for name in sorted(value):
+        item = value[name]
+        if type(item) is int and not -_LARGE < item < _LARGE:
+            return None
+        parts.append(f"{_quoted(name)}:{item if type(item) is int else _quoted(item)}")
+    text = f"{{{','.join(parts)}}}"
+    # What may be a surrogate is looked at with care.
+    return None if "\\ud" in text else text
 
 
 def _text(tree: object) -> str:

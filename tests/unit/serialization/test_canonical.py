@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from stepwell.errors import Unstorable
 from stepwell.serialization import Codec, RecordRef
+from stepwell.serialization.canonical import _flat_text
+from stepwell.serialization.plain import SORTED_ENCODER
 from tests.unit.serialization.samples import Line, Pair, Permission, Point, Size, Status, is_same, values
 
 codec = Codec()
@@ -201,3 +203,10 @@ def test_canonical_refuses_with_a_path() -> None:
         cycle: list[Any] = []
         cycle.append(cycle)
         codec.canonical(cycle)
+
+
+@given(st.dictionaries(st.text(max_size=4), st.one_of(st.text(max_size=6), st.integers()), max_size=3))
+def test_the_short_way_makes_the_same_text(value: dict[str, object]) -> None:
+    """A dict of a few simple values has a way of its own, for the arguments of calls."""
+    known = _flat_text(value)
+    assert known is None or known == SORTED_ENCODER.encode(value)
