@@ -77,7 +77,7 @@ def retries_by_label(history: History, site: Site) -> Counter[str]:
 def _last_progress(history: History) -> int:
     """The position of the last call that ``run()`` came past."""
     for fact in reversed(history):
-        if fact.kind not in _BESIDE and fact.state == ExecutionState.COMPLETED:
+        if fact.kind not in _BESIDE and (is_final(fact) or fact.outcome == Outcome.CONTINUED):
             return fact.position
     return 0
 
@@ -168,6 +168,7 @@ def closed(fact: Fact, state: ExecutionState, outcome: Outcome, at: datetime) ->
         state=state,
         outcome=outcome,
         attempt=fact.attempt,
+        args_digest=fact.args_digest,
         cursor=fact.cursor,
         continues_from=fact.continues_from,
         scheduled_for=fact.scheduled_for,

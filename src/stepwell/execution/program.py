@@ -6,7 +6,8 @@ import functools
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
@@ -16,7 +17,7 @@ from stepwell.definition.functions import is_async
 from stepwell.definition.plan import StepSpec
 from stepwell.definition.waits import Poll, Signal
 from stepwell.entries import Settlement
-from stepwell.errors import StepFailed, WaitTimedOut
+from stepwell.errors import StepFailed, Undecodable, Unstorable, WaitTimedOut
 from stepwell.execution.attempts import closed, is_final
 from stepwell.execution.identity import arguments_of, call_key, digest_of
 from stepwell.execution.journal import Fact
@@ -25,7 +26,7 @@ from stepwell.execution.primitives.approach import Approach
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
-from stepwell.execution.suspension import LeaseLost, Suspension
+from stepwell.execution.suspension import Suspension
 from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
@@ -58,7 +59,7 @@ class ReplayProgram:
         self._calls: Counter[tuple[str, str, str | None]] = Counter()
         self._reached: set[tuple[str, str, str | None]] = set()
         self._ended: Activated | None = None
-        self._lost: LeaseLost | None = None
+        self._broken: BaseException | None = None
         self._now = recorder.run.begins_at
         self._uuids = random.Random(f"{recorder.run.id}:uuid4")
         self.random = random.Random(f"{recorder.run.id}:random")
@@ -69,16 +70,17 @@ class ReplayProgram:
     @property
     def is_closed(self) -> bool:
         """The activation has ended, whatever ``run()`` makes of it."""
-        return self._ended is not None or self._lost is not None
+        return self._ended is not None or self._broken is not None
 
     def outcome(self) -> Activated:
         """How the activation has ended.
 
         Raises:
             LeaseLost: The run is no longer ours.
+            Exception: The journal cannot be written.
         """
         if self._ended is None:
-            raise self._lost or Closed
+            raise self._broken or Closed
         return self._ended
 
     def close(self, ended: Activated) -> NoReturn:
@@ -206,6 +208,10 @@ class ReplayProgram:
         if self._history.of(site.kind, site.name, site.key):
             self._answer(site)
             return
+        with self._ours():
+            self._pause_at(site, reason)
+
+    def _pause_at(self, site: Site, reason: str | None) -> None:
         self._prepare()
         recorder = self._recorder
         row = site.row(
@@ -222,16 +228,20 @@ class ReplayProgram:
 
     def cancel(self, reason: str | None) -> NoReturn:
         self._enter()
-        self._prepare()
-        settlement = Settlement(RunState.CANCELED, reason=reason)
-        self.close(self.end(settlement, ExecutionState.CANCELED, Outcome.CANCELED))
+        with self._ours():
+            self._prepare()
+            settlement = Settlement(RunState.CANCELED, reason=reason)
+            ended = self.end(settlement, ExecutionState.CANCELED, Outcome.CANCELED)
+        self.close(ended)
 
     def finish(self, result: object) -> NoReturn:
         self._enter()
-        self._prepare()
-        text = self._codec.dumps(result, what="result of finish()", limit=self._recorder.result_limit)
-        settlement = Settlement(RunState.COMPLETED, result=text)
-        self.close(self.end(settlement, ExecutionState.SKIPPED, Outcome.SKIPPED))
+        with self._ours():
+            self._prepare()
+            text = self._codec.dumps(result, what="result of finish()", limit=self._recorder.result_limit)
+            settlement = Settlement(RunState.COMPLETED, result=text)
+            ended = self.end(settlement, ExecutionState.SKIPPED, Outcome.SKIPPED)
+        self.close(ended)
 
     # -- values that replay alike -------------------------------------------------------------------------------
 
@@ -246,10 +256,19 @@ class ReplayProgram:
 
     def _enter(self) -> None:
         """What has ended stays ended, whatever the author's code made of the exception that said so."""
-        if self._lost is not None:
-            raise self._lost
-        if self._ended is not None:
+        if self.is_closed:
             raise Closed
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """What breaks in here is no error of the author's: it ends the activation, and ``run()`` cannot catch it."""
+        try:
+            yield
+        except (Closed, Unstorable, Undecodable):
+            raise
+        except BaseException as error:
+            self._broken = error
+            raise Closed from error
 
     def _site(self, site: Site) -> Site:
         """The site with the number of this call, where there were others like it."""
@@ -263,15 +282,12 @@ class ReplayProgram:
 
     def _answer(self, site: Site) -> Any:
         """What the journal says about this call; as long as it says nothing, go there."""
-        try:
-            while True:
-                facts = self._history.of(site.kind, site.spec.name, site.key)
-                if facts and is_final(facts[-1]):
-                    return self._value(site, facts[-1])
+        while True:
+            facts = self._history.of(site.kind, site.spec.name, site.key)
+            if facts and is_final(facts[-1]):
+                return self._value(site, facts[-1])
+            with self._ours():
                 self._go_on(site)
-        except LeaseLost as lost:
-            self._lost = lost
-            raise
 
     def _go_on(self, site: Site) -> None:
         self._prepare()
@@ -298,7 +314,8 @@ class ReplayProgram:
 
     def _value(self, site: Site, fact: Fact) -> Any:
         if fact.args_digest != site.digest and site.spec.digest and site.kind is Kind.STEP:
-            self._refuse(site, fact)
+            with self._ours():
+                self._refuse(site, fact)
         self._recorder.replay(self._history.of(site.kind, site.spec.name, site.key))
         if fact.finished_at is not None and fact.finished_at > self._now:
             self._now = fact.finished_at
@@ -372,7 +389,7 @@ class ReplayProgram:
         """Leave the site out and give the run back in one write, so that no other call of the step is meant."""
         recorder = self._recorder
         rows = []
-        if request.step == site.name:
+        if request.step == site.name and not self._is_over(request):
             known = [fact for fact in self._history.of(site.kind, site.name, site.key)]
             open_row = next((fact for fact in known if fact.position in self._history.open), None)
             now = recorder.now()
@@ -389,6 +406,19 @@ class ReplayProgram:
         if ended is not None:
             self.close(replace(ended, ready_in=recorder.run.queue))
         return True
+
+    def _is_over(self, request: StopRequest) -> bool:
+        """The call that was meant has ended since: the next one of the same step is another one."""
+        if request.at is None or request.was is not None:
+            # Of a run that nobody drove: it stood at this very call.
+            return False
+        return any(
+            fact.name == request.step
+            and is_final(fact)
+            and fact.finished_at is not None
+            and fact.finished_at >= request.at
+            for fact in self._history
+        )
 
 
 def recorded_position(error: BaseException) -> int | None:

@@ -21,6 +21,7 @@ from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
 from stepwell.execution.suspension import LeaseLost
+from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind, Outcome, RunState
 
 __all__ = ["ReplayDriver"]
@@ -130,7 +131,11 @@ class ReplayDriver:
         """The delay after an error of ``run()`` itself is not over yet; if it is, that is noted."""
         recorder, site = self._recorder, self._body_site()
         announced = [fact for fact in recorder.history.open.values() if fact.kind == Kind.BODY]
-        if not announced or recorder.stop_request is not None:
+        request = StopRequest.parse(recorder.stop_request)
+        if announced and request is not None and request.verb == "skip":
+            # There is no step to be left out, and its delay holds.
+            return recorder.answer() or self._delayed()
+        if not announced or request is not None:
             return None
         waited = self._timer.wait_for(site)
         if not waited.is_due:

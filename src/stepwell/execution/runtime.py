@@ -170,6 +170,7 @@ class ActivationRuntime:
 
     @property
     def idempotency_key(self) -> str:
+        self._in_step("self.idempotency_key")
         key = f"{self._run.id}:{self._step_name()}"
         renewals = (
             0 if self._site is None else key_renewals(self._recorder.history, self._run.plan, self._site)

@@ -26,6 +26,7 @@ from stepwell.execution.outcome import Activated
 from stepwell.execution.recorder import RESULT_LIMIT, Recorder
 from stepwell.execution.replay import ReplayDriver
 from stepwell.execution.suspension import LeaseLost
+from stepwell.requests import StopRequest
 from stepwell.serialization import Codec, RecordRef
 from stepwell.states import ATTENTION, LIVE, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.worker.loop_thread import LoopThread
@@ -484,7 +485,9 @@ class MemoryRun:
             self.stop_request, self.wakeups = self._text(verb, reason), self.wakeups + 1
 
     def _text(self, verb: str, reason: str | None) -> str:
-        return json.dumps({"verb": verb, "reason": reason, "by": None, "step": self.current_step})
+        was = None if self.state is RunState.RUNNING else self.state.value
+        request = StopRequest(verb, reason, at=self.clock.now(), step=self.current_step, was=was)
+        return request.text()
 
     def _command(self, verb: str) -> None:
         details = json.dumps({"by": None, "from": self.state})

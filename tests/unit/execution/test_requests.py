@@ -166,7 +166,7 @@ def test_a_skip_asked_for_before_the_claim_skips_the_step() -> None:
     run.drive()
 
     assert run.story == ["pack skipped", "insure success", "ship success"]
-    assert json.loads(run.journal[0].details or "{}") == {"by": None, "from": "running", "reason": None}
+    assert json.loads(run.journal[0].details or "{}")["from"] == "ready"
 
 
 @pytest.mark.parametrize("state", ["failed", "paused"])

@@ -220,6 +220,9 @@ class Failures:
                 rows = attempt.ending(row, self._recorder.history)
                 self._recorder.record(*rows, next_step=attempt.next_step)
                 return None
+            case Verb.SKIP:
+                # There is no step to leave out, and the run is not done.
+                return self.fail(attempt, error)
             case Verb.PAUSE:
                 return self._stop(attempt, error, RunState.PAUSED, Outcome.PAUSED, decision.reason)
             case Verb.CANCEL:
