@@ -11,12 +11,13 @@ from stepwell.definition.cursor import Cursor
 from stepwell.definition.resumable import resumable_step
 from stepwell.definition.starting import Call
 from stepwell.definition.steps import cancel_if, removed_step, step
-from stepwell.definition.waits import Poll, Signal
+from stepwell.definition.waits import Child, Poll, Signal
 from stepwell.definition.workflow import Workflow
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.queries import RunQuery
 from stepwell.engine.run import Run
 from stepwell.errors import (
+    ChildFailed,
     DeadlineExceeded,
     DefinitionError,
     HeroGone,
@@ -52,6 +53,8 @@ __all__ = [
     "Backoff",
     "Call",
     "Cancel",
+    "Child",
+    "ChildFailed",
     "Cursor",
     "DeadlineExceeded",
     "DefinitionError",

@@ -19,6 +19,7 @@
     │   ├── TooLarge               (Unstorable) a value above its size limit
     │   ├── Undecodable            (ValueError) stored text that cannot be read back
     │   ├── StepFailed             in ``run()``: a step's error that no policy absorbed
+    │   ├── ChildFailed            another workflow that was called has failed, or was canceled
     │   ├── StepTimedOut           (TimeoutError) a step's body ran longer than its ``timeout=``
     │   ├── WaitTimedOut           (TimeoutError) a wait ran out
     │   ├── DeadlineExceeded       (TimeoutError) the whole run has taken too long
@@ -35,8 +36,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 __all__ = [
+    "ChildFailed",
     "DeadlineExceeded",
     "DefinitionError",
     "HeroGone",
@@ -230,6 +233,44 @@ class StepFailed(RunError):
             return self.error_class == error
         cls = _loaded(self.error_class)
         return self.error_class == _dotted(error) if cls is None else issubclass(cls, error)
+
+
+class ChildFailed(RunError):
+    """A workflow that was called by ``self.call(...)``, or awaited as a :class:`Child`, has failed or was canceled.
+
+    In ``run()`` it is raised at each replay alike, and may be caught. Who resumes the child afterwards changes nothing
+    about that.
+
+    Attributes:
+        workflow: The child's class, by its stable name.
+        run_id: The child.
+        reason: Why it has failed or was canceled, as its row says; ``""`` where nobody said so.
+        error_class: The class of its error as dotted text; ``""`` if it was canceled.
+        message: The error's text.
+        was_canceled: It was canceled, and has not failed.
+    """
+
+    def __init__(
+        self,
+        workflow: str,
+        run_id: UUID,
+        reason: str | None,
+        error_class: str | None = None,
+        message: str | None = None,
+        *,
+        was_canceled: bool = False,
+    ) -> None:
+        what = "was canceled" if was_canceled else "has failed"
+        why = f" with {error_class}: {message}" if error_class else ""
+        super().__init__(
+            f"{workflow}, which was called, {what} ({reason or 'no reason given'}){why}. It is run {run_id}."
+        )
+        self.workflow = workflow
+        self.run_id = run_id
+        self.reason = reason or ""
+        self.error_class = error_class or ""
+        self.message = message or ""
+        self.was_canceled = was_canceled
 
 
 class StepTimedOut(RunError, TimeoutError):

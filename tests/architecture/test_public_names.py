@@ -8,6 +8,8 @@ PUBLIC_NAMES: list[str] = [
     "Backoff",
     "Call",
     "Cancel",
+    "Child",
+    "ChildFailed",
     "Cursor",
     "DeadlineExceeded",
     "DefinitionError",

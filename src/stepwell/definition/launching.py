@@ -16,7 +16,7 @@ from stepwell.errors import WrongArguments
 if TYPE_CHECKING:
     from stepwell.engine.run import Run
 
-__all__ = ["LaunchOptions", "Launcher", "launcher_of"]
+__all__ = ["LaunchOptions", "Launcher", "launcher_of", "target_of"]
 
 H = TypeVar("H")
 
@@ -98,6 +98,32 @@ def launcher_of(cls: type[Any], options: Mapping[str, Any]) -> Launcher[Any]:
             f"{name}: session and connection exclude each other; give the one you have open."
         )
     return Launcher(cls, StartOptions(**options))
+
+
+def target_of(target: object, verb: str) -> tuple[Any, StartOptions]:
+    """The class that is to be called, and the options for its start.
+
+    Args:
+        target: A workflow class, or what its ``with_options`` answered.
+        verb: Who calls it, for messages.
+
+    Raises:
+        WrongArguments: It is neither, or an option says where to write: a child is started by its caller's engine, in
+            the transaction that records the call.
+    """
+    if isinstance(target, Launcher):
+        for option in ("session", "connection", "engine"):
+            if getattr(target.options, option) is not None:
+                raise WrongArguments(
+                    f"{verb}: {option}= has no meaning here. The child is started by the engine of the run that calls "
+                    "it, in the transaction that records the call; leave it out."
+                )
+        return target.workflow, target.options
+    if isinstance(target, type) and hasattr(target, "workflow_name") and hasattr(target, "plan"):
+        return target, StartOptions()
+    raise WrongArguments(
+        f"{verb} takes a workflow class, or what its with_options(...) answered; got {target!r}."
+    )
 
 
 def _problem(option: str, value: Any) -> str | None:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from stepwell.definition import checks
-from stepwell.definition.waits import Poll, Signal
+from stepwell.definition.waits import Child, Poll, Signal
 from stepwell.policies import Handler, Policy
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class StepOptions(TypedDict, total=False):
     name: str
     wait: timedelta | None
     wait_until: datetime | Poll | str | Callable[[Any], datetime] | None
-    awaits: str | Signal | None
+    awaits: str | Signal | Child | None
     gate: str | Callable[[Any], object] | None
     skip_if: bool | str | Callable[[Any], object] | None
     on_exception: Policy | Callable[..., Any] | Sequence[Policy | Callable[..., Any]] | None

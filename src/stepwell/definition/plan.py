@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from stepwell.definition.waits import Poll, Signal
+from stepwell.definition.waits import Child, Poll, Signal
 from stepwell.policies import Policy
 
 __all__ = ["Condition", "MethodCall", "Plan", "StepKind", "StepSpec"]
@@ -56,9 +56,10 @@ class StepSpec:
         wait_until: The instant at which it becomes due, or what computes it from the workflow.
         poll: The condition that must hold before it runs; its ``condition`` is always something to call.
         awaits: The signal that must come before it runs.
+        child: The run of another workflow that is started for it, and must be over before it runs.
         gate: Called with the workflow when the step is due and at each ``run.wake()``; a true answer lets it
             run.
-        takes_payload: The function has a parameter for the payload of ``awaits``.
+        takes_payload: The function has a parameter for what ``awaits`` brings.
         skip_if: Called with the workflow before each attempt; a true answer skips the step.
         on_exception: The step's own policies, in the author's order.
         key_by: What tells repeated calls of this step apart in ``run()``.
@@ -82,6 +83,7 @@ class StepSpec:
     wait_until: datetime | Callable[[Any], datetime] | None = None
     poll: Poll | None = None
     awaits: Signal | None = None
+    child: Child | None = None
     gate: Callable[[Any], object] | None = None
     takes_payload: bool = False
     skip_if: Callable[[Any], object] | None = None
@@ -204,7 +206,7 @@ def _facts_of(spec: StepSpec) -> dict[str, object]:
         "wait": _text(spec.wait),
         "wait_until": _text(spec.wait_until),
         "poll": _text(spec.poll),
-        "awaits": _text(spec.awaits),
+        "awaits": _text(spec.awaits or spec.child),
         "gate": _text(spec.gate),
         "skip_if": _text(spec.skip_if),
         "on_exception": [str(policy) for policy in spec.on_exception],
@@ -235,10 +237,21 @@ def _text(option: object) -> str | None:
             return f"signal {name!r}, {_text(timeout)}, {_constant(default)}"
         case Poll(condition, every, timeout, default):
             return f"poll {_text(condition)}, {_text(every)}, {_text(timeout)}, {_constant(default)}"
+        case Child(workflow, arguments):
+            name = workflow if isinstance(workflow, str) else _name_of(workflow)
+            return (
+                f"child {name}, {repr(arguments) if isinstance(arguments, str) else type(arguments).__name__}"
+            )
         case str() | tuple():
             return repr(option)
         case _:
             return f"function {getattr(option, '__qualname__', type(option).__qualname__)}"
+
+
+def _name_of(target: Any) -> str:
+    """The stable name of a class, or of the one that options were given to."""
+    name: str = getattr(target, "workflow", target).workflow_name
+    return name
 
 
 def _constant(value: object) -> str:

@@ -35,6 +35,15 @@ class Program(Protocol):
         """Run a function as a step of this name."""
         ...
 
+    def call(self, target: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Start a run of another workflow, wait until it is over, and answer its result.
+
+        Raises:
+            ChildFailed: It has failed or was canceled.
+            StepFailed: It could not be started.
+        """
+        ...
+
     def sleep(self, wait: timedelta | None, until: Any, name: str | None) -> None:
         """Wait for an instant: a duration from now, a given one, or what a function answers."""
         ...

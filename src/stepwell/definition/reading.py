@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -20,10 +20,11 @@ from stepwell.definition.functions import (
     required_of,
     stray_global,
 )
+from stepwell.definition.launching import target_of
 from stepwell.definition.options import broken_combination, broken_policies, broken_value, unknown_option
 from stepwell.definition.plan import MethodCall, StepKind, StepSpec
-from stepwell.definition.waits import Poll, Signal, broken_poll, broken_signal
-from stepwell.errors import DefinitionError
+from stepwell.definition.waits import Child, Poll, Signal, broken_poll, broken_signal
+from stepwell.errors import DefinitionError, WrongArguments
 from stepwell.policies import Policy
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ class _Reading:
         self._refuse_if(broken_combination(self._options, is_procedural=self._is_procedural))
         self._refuse_if(broken_value(self._options))
         function = self._step.function
-        awaits = self._awaits()
-        takes_payload = self._check_function(function, awaits)
+        awaits, child = self._awaits(), self._child()
+        takes_payload = self._check_function(function, is_given=awaits is not None or child is not None)
         return StepSpec(
             name=self._step.name,
             function=function,
@@ -90,6 +91,7 @@ class _Reading:
             wait_until=self._wait_until(),
             poll=self._poll(),
             awaits=awaits,
+            child=child,
             gate=self._gate(),
             takes_payload=takes_payload,
             skip_if=self._skip_if(),
@@ -116,14 +118,14 @@ class _Reading:
                 f"a step's name is an attribute of its class: letters, digits and _ only; got {name!r}"
             )
 
-    def _check_function(self, function: Callable[..., Any], awaits: Signal | None) -> bool:
+    def _check_function(self, function: Callable[..., Any], *, is_given: bool) -> bool:
         """Refuse a function that could not be run as this step; answer whether it takes a payload."""
         if problem := broken_kind(function):
             self._fail(f"this step {problem}")
         if not self._is_resumable and (problem := broken_laziness(function)):
             self._fail(f"this step {problem}. With @resumable_step each yield is a checkpoint")
         required = [] if self._is_procedural else required_of(function)
-        if awaits is not None:
+        if is_given:
             if problem := broken_receiver(function):
                 self._fail(f"this step {problem}")
         elif required:
@@ -180,14 +182,30 @@ class _Reading:
 
     def _awaits(self) -> Signal | None:
         value = self._options.get("awaits")
-        if value is None:
+        if value is None or isinstance(value, Child):
             return None
         signal = Signal(value) if isinstance(value, str) else value
         if not isinstance(signal, Signal):
-            self._fail(f"awaits must be a signal's name or Signal(name, timeout=...); got {value!r}")
+            self._fail(
+                f"awaits must be a signal's name, Signal(name, timeout=...) or Child(...); got {value!r}"
+            )
         if problem := broken_signal(signal):
             self._fail(f"awaits: {problem}")
         return signal
+
+    def _child(self) -> Child | None:
+        child = self._options.get("awaits")
+        if not isinstance(child, Child):
+            return None
+        if not isinstance(child.workflow, str):
+            try:
+                target_of(child.workflow, "awaits=Child()")
+            except WrongArguments as error:
+                self._fail(str(error))
+        if child.arguments is None or isinstance(child.arguments, Mapping):
+            return child
+        arguments = self._asked("awaits=Child: arguments", child.arguments, f"a mapping, {_QUESTION}")
+        return replace(child, arguments=arguments)
 
     def _gate(self) -> Callable[[Any], object] | None:
         value = self._options.get("gate")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from uuid import UUID
 
 from stepwell.definition.runtime import current
 from stepwell.errors import StoreError
@@ -18,6 +19,7 @@ __all__ = [
     "CONFLICT_MODES",
     "Call",
     "ConflictMode",
+    "Parentage",
     "StartOptions",
     "Starter",
     "default_engine",
@@ -71,6 +73,23 @@ class StartOptions:
     same_args: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Parentage:
+    """What makes a run the child of another one.
+
+    Attributes:
+        run_id: The child's own id: a start that is repeated finds the run that it has made.
+        parent_id: The parent.
+        branch: What the child is to it, for people: the name of the call.
+        open_branch: What the child carries until it is over: who waits, and at which place of its journal.
+    """
+
+    run_id: UUID
+    parent_id: UUID
+    branch: str
+    open_branch: str
+
+
 class Starter(Protocol):
     """The engine, as far as a class needs it."""
 
@@ -80,6 +99,10 @@ class Starter(Protocol):
 
     def start_many(self, calls: Iterable[Call], options: StartOptions) -> list[Run]:
         """Start many runs in few statements and return their handles in the same order."""
+        ...
+
+    def start_child(self, call: Call, options: StartOptions, parentage: Parentage) -> Run:
+        """Start a run for the one whose step or call is active here, in its transaction."""
         ...
 
 

@@ -60,6 +60,35 @@ class Verbs:
         answer: T = self._program("step()").call_function(name, function, args, kwargs)
         return answer
 
+    def call(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Start a run of another workflow, wait until it is over, and answer its result.
+
+        The run waits as one row, without a thread. If it is canceled meanwhile, so is the child; if it is paused, the
+        child goes on.
+
+        Args:
+            workflow: A class, declared or with ``run()``, or what its ``with_options(...)`` answered; there
+                ``session``, ``connection`` and ``engine`` have no meaning.
+            *args: What the class's ``start`` takes.
+            **kwargs: The same, by name.
+
+        Returns:
+            The child's result. Where it was started over, that of the last one in the chain.
+
+        Durability:
+            The child is started in the transaction in which the run parks for it: exactly once, or not at all. With
+            ``on_conflict="skip"`` a run that is there already is waited for; as nobody tells when that one ends, it is
+            looked at every 30 seconds.
+
+        Raises:
+            ChildFailed: The child has failed or was canceled; journaled, so that it is raised at each replay alike,
+                also when somebody resumes the child afterwards.
+            StepFailed: It could not be started, such as for ``RunAlreadyExists``, and no policy of the class absorbed
+                that.
+            WrongArguments: The arguments are not those of the class.
+        """
+        return self._program("call()").call(workflow, args, kwargs)
+
     # time
 
     def sleep(self, duration: timedelta, *, name: str | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from stepwell.definition import checks
 from stepwell.definition.unset import UNSET
 
-__all__ = ["Poll", "Signal", "broken_poll", "broken_signal"]
+__all__ = ["Child", "Poll", "Signal", "broken_poll", "broken_signal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,38 @@ class Signal:
     def has_default(self) -> bool:
         """A wait that runs out is no error: the step gets ``default``."""
         return self.default is not UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """``awaits=Child(Shipping, ...)``: the step starts a run of another workflow and waits until it is over.
+
+    The child's result is given to the step's one parameter, if it has one. A child that fails or is canceled is an
+    error of the step, ``ChildFailed``, and the step's policies decide: to retry means to start another one.
+
+    Args:
+        workflow: The class, declared or with ``run()``; what its ``with_options(...)`` answered; or the class's
+            stable name, where it is defined further down.
+        arguments: What its ``start`` would get, by name, the hero as ``hero``: a mapping, or a method's name or a
+            function of the workflow that answers one. None means no arguments.
+
+    Durability:
+        The child is started in the transaction in which the run parks for it: exactly once. A run that waits is one
+        row.
+
+    Example:
+        >>> from stepwell import Child, Workflow, step
+        >>> class Shipping(Workflow):
+        ...     def run(self, order_id: str) -> str:
+        ...         return f"parcel of {order_id}"
+        >>> class Order(Workflow):
+        ...     @step(awaits=Child(Shipping, lambda self: {"order_id": self.args["order_id"]}))
+        ...     def close(self, parcel):
+        ...         return parcel
+    """
+
+    workflow: Any
+    arguments: Any = None
 
 
 @dataclass(frozen=True, slots=True)

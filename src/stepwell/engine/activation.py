@@ -12,6 +12,7 @@ from uuid import UUID
 
 from stepwell.clock import from_micros
 from stepwell.definition.registry import find_workflow, is_procedural
+from stepwell.engine.children import CALLED_OFF
 from stepwell.engine.heroes import hero_reference
 from stepwell.engine.honouring import honour
 from stepwell.engine.leases import Lease
@@ -104,6 +105,11 @@ def _prepared(
             if stopped is not None:
                 _tell_stopped(stopped, lambda: _recorder(engine, run, lease, place, known, make))
             return stopped or _settle(plain, run, _awaiting_predecessor(engine, run))
+        if engine.children.is_called_off(run):
+            stopped = honour(plain, replace(run, stop_request=CALLED_OFF.text()), known)
+            if stopped is not None:
+                _tell_stopped(stopped, lambda: _recorder(engine, run, lease, place, known, make))
+                return stopped
         recorder = _recorder(engine, run, lease, place, known, make)
     except _Deferred as deferred:
         return honour(plain, run, known) or _settle(plain, run, _deferral(engine, run, deferred))
@@ -263,6 +269,8 @@ def _after_the_end(engine: Stepwell, run: RunRow, activated: Activated) -> None:
         engine.wake_queue(activated.ready_in or run.queue)
         return
     engine.hub.run_ended()
+    if activated.reason != Reason.CONTINUED:
+        engine.children.ended(run.id, run.parent_id, activated.state)
     if activated.successor is not None:
         engine.wake_runs([activated.successor])
 

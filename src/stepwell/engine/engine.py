@@ -16,8 +16,9 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.clock import Clock, SystemClock, require_duration
-from stepwell.definition.starting import Call, StartOptions, set_default_engine
+from stepwell.definition.starting import Call, Parentage, StartOptions, set_default_engine
 from stepwell.definition.workflow import Workflow
+from stepwell.engine.children import Children
 from stepwell.engine.hub import Hub
 from stepwell.engine.leases import Lease, LeaseBook
 from stepwell.engine.queries import RunQuery
@@ -30,7 +31,7 @@ from stepwell.errors import RunNotFound, StoreError
 from stepwell.execution.recorder import RESULT_LIMIT
 from stepwell.observer import Event, EventKind, Observer, Observers
 from stepwell.serialization import Codec, RecordAdapter
-from stepwell.states import OPEN
+from stepwell.states import OPEN, RunState
 from stepwell.store import migrating
 from stepwell.store.claims import Claims, Renewal
 from stepwell.store.commands import Answer, Commands, Done
@@ -119,7 +120,8 @@ class Stepwell:
         self.leases = LeaseBook(lease)
         self.hub = Hub()
         self._notifier = Notifier(self.database.engine) if self.database.dialect.notifies else None
-        self._starts = Starts(self)
+        self.starts = Starts(self)
+        self.children = Children(self)
         self.signals = Signals(self)
         self._connecting = threading.Lock()
         self._is_connected = False
@@ -194,13 +196,17 @@ class Stepwell:
         """Start one run; authors write ``MyWorkflow.start(...)``."""
         self.connect()
         with self._explaining():
-            return self._starts.one(call, options)
+            return self.starts.one(call, options)
 
     def start_many(self, calls: Iterable[Call], options: StartOptions) -> list[Run]:
         """Start many runs in one transaction; authors write ``MyWorkflow.start_many(...)``."""
         self.connect()
         with self._explaining():
-            return self._starts.many(calls, options)
+            return self.starts.many(calls, options)
+
+    def start_child(self, call: Call, options: StartOptions, parentage: Parentage) -> Run:
+        """Start a run for the one whose call is active here; authors write ``self.call(...)``."""
+        return self.children.start(call, options, parentage)
 
     def run(self, run_id: UUID | str) -> Run:
         """A handle on the run with this id.
@@ -295,6 +301,8 @@ class Stepwell:
             self.wake_queue(done.ready_in)
         if done.successor is not None:
             self.wake_runs([done.successor])
+        if verb == "cancel" and done.answer is Answer.DONE:
+            self.children.ended(run_id, done.parent, RunState.CANCELED)
 
     # -- waking -------------------------------------------------------------------------------------------------
 

@@ -70,9 +70,20 @@ def _awaited(run: RunRow, history: Sequence[ExecutionRow]) -> str:
     names = [row.name if _is_numbered(row.key) else row.key for row in waits if row.kind == Kind.SIGNAL]
     if names:
         return f"the signal {names[-1]!r}: run.signal({names[-1]!r}) sends it"
+    called = _called(waits)
+    if called is not None:
+        return f"run {called['child']} of {called['workflow']}, which it has called, to be over"
     if run.reason == Reason.GATE:
         return "its gate to open: run.wake() makes it look again"
     return _why(run)
+
+
+def _called(waits: Sequence[ExecutionRow]) -> Mapping[str, str] | None:
+    """What is known of the child that a run waits for."""
+    for row in waits:
+        if row.kind == Kind.CALL and row.details and "child" in (told := json.loads(row.details)):
+            return told  # type: ignore[no-any-return]  # our own text
+    return None
 
 
 def _is_numbered(key: str | None) -> bool:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from stepwell.clock import require_aware, to_micros
 from stepwell.definition.identity import RunKey, run_key
-from stepwell.definition.starting import Call, StartOptions
+from stepwell.definition.starting import Call, Parentage, StartOptions
 from stepwell.engine.heroes import hero_columns
 from stepwell.engine.refusal import refusal
 from stepwell.engine.run import Run
@@ -62,11 +62,19 @@ class Starts:
     def __init__(self, engine: Stepwell) -> None:
         self._engine = engine
 
-    def one(self, call: Call, options: StartOptions) -> Run:
-        """Start one run (see ``Workflow.start``)."""
+    def one(self, call: Call, options: StartOptions, parentage: Parentage | None = None) -> Run:
+        """Start one run (see ``Workflow.start``), maybe as the child of another."""
         mode = options.on_conflict or call.workflow.on_conflict
         place = self._place(options, is_single=mode != "replace")
-        return self._all(place, [self._encode(call, options)], options)[0]
+        start = self._encode(call, options)
+        if parentage is not None:
+            start.row.update(
+                id=parentage.run_id,
+                parent_id=parentage.parent_id,
+                branch=parentage.branch,
+                open_branch=parentage.open_branch,
+            )
+        return self._all(place, [start], options)[0]
 
     def many(self, calls: Iterable[Call], options: StartOptions) -> list[Run]:
         """Start many runs in one transaction and few statements."""
@@ -174,7 +182,7 @@ class Starts:
             if holder is not None:
                 if holder.id == start.id or self._answers(start, holder, options):
                     return holder
-                row = self._row_instead_of(connection, start, holder)
+                row = self._row_instead_of(connection, place, start, holder)
             # Whoever held the identity has finished since the insert, or gives way to us.
             if dialect.insert_if_new(connection, runs, row):
                 return _Inserted.of(row)
@@ -219,10 +227,19 @@ class Starts:
             codec.loads(holder.args, what="arguments")
         ) == codec.canonical(codec.loads(start.row["args"], what="arguments"))
 
-    def _row_instead_of(self, connection: Connection, start: _Start, holder: RunRow) -> dict[str, Any]:
+    def _row_instead_of(
+        self, connection: Connection, place: Place, start: _Start, holder: RunRow
+    ) -> dict[str, Any]:
         """Take the identity over. Two runs of one identity never execute at the same time."""
         replacement = take_place(connection, self._engine.commands, holder.id, start.id, self._engine.now())
+        place.after_commit(lambda: self._tell_replaced(holder))
         return {**start.row, **replacement.columns(start.row)}
+
+    def _tell_replaced(self, holder: RunRow) -> None:
+        with self._engine.database.read() as connection:
+            run = find_run(connection, holder.id)
+        if run is not None and run.state == RunState.CANCELED:
+            self._engine.children.ended(run.id, run.parent_id, run.state)
 
 
 @dataclass(frozen=True, slots=True)

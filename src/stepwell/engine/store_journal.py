@@ -13,10 +13,11 @@ from uuid import UUID
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from stepwell.engine.children import facts_of
 from stepwell.engine.leases import Lease
 from stepwell.engine.step_scope import StepScope
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
-from stepwell.execution.journal import Body, Fact, Letter, Scope, TransientConflict
+from stepwell.execution.journal import Body, ChildFacts, Fact, Letter, Scope, TransientConflict
 from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.observer import Event, EventKind
@@ -114,6 +115,14 @@ class StoreJournal:
 
         letter: Letter | None = self._insist(look)
         return letter
+
+    def child(self, run_id: UUID) -> ChildFacts | None:
+        def look() -> ChildFacts | None:
+            with self._database.read() as connection:
+                return facts_of(connection, run_id)
+
+        facts: ChildFacts | None = self._insist(look)
+        return facts
 
     def details_at_end(self) -> str | None:
         def look() -> str | None:

@@ -18,7 +18,17 @@ from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.execution.cursor import Pages
 from stepwell.serialization import RecordRef
 
-__all__ = ["Body", "Fact", "Journal", "Letter", "RunFacts", "Scope", "TransientConflict", "WritesRefused"]
+__all__ = [
+    "Body",
+    "ChildFacts",
+    "Fact",
+    "Journal",
+    "Letter",
+    "RunFacts",
+    "Scope",
+    "TransientConflict",
+    "WritesRefused",
+]
 
 
 class TransientConflict(BaseException):
@@ -118,6 +128,22 @@ class Letter:
 
     id: int
     payload: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildFacts:
+    """How a run stands that another one waits for; one that was started over stands as the last of its chain.
+
+    Attributes:
+        result: As stored.
+    """
+
+    id: UUID
+    state: str
+    reason: str | None = None
+    result: str | None = None
+    error_class: str | None = None
+    error_message: str | None = None
 
 
 class Scope(Protocol):
@@ -230,6 +256,10 @@ class Journal(Protocol):
 
     def unread_signal(self, name: str) -> Letter | None:
         """The oldest signal of this name in the run's mailbox that nobody has read."""
+        ...
+
+    def child(self, run_id: UUID) -> ChildFacts | None:
+        """How a run stands that this one waits for, newest; None when its row is gone."""
         ...
 
     def details_at_end(self) -> str | None:

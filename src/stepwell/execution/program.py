@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
+from stepwell.definition.calls import call_of
 from stepwell.definition.functions import is_async
+from stepwell.definition.launching import target_of
 from stepwell.definition.plan import StepSpec
-from stepwell.definition.waits import Poll, Signal
+from stepwell.definition.waits import Child, Poll, Signal
 from stepwell.entries import Settlement
 from stepwell.errors import StepFailed, Undecodable, Unstorable, WaitTimedOut
 from stepwell.execution.attempts import closed, is_final
@@ -23,6 +25,7 @@ from stepwell.execution.identity import arguments_of, call_key, digest_of
 from stepwell.execution.journal import Fact
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.approach import Approach
+from stepwell.execution.primitives.calls import child_failure
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
@@ -35,6 +38,7 @@ __all__ = ["Closed", "ReplayProgram", "recorded_position"]
 _log: Final = logging.getLogger(__name__)
 _POSITION: Final = "_stepwell_position"
 _UNCALLED: Final = frozenset({Kind.COMMAND, Kind.BODY, Kind.RECOVERY, Kind.CONTEXT})
+_WITH_ARGUMENTS: Final = frozenset({Kind.STEP, Kind.CALL})
 _IMMUTABLE: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -161,6 +165,16 @@ class ReplayProgram:
             return function(*args, **kwargs)
 
         return call
+
+    def call(self, target: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        self._enter()
+        cls, _ = target_of(target, "self.call()")
+        call = call_of(cls, args, kwargs)
+        arguments = call.args if call.hero is None else {"hero": call.hero, **call.args}
+        spec = StepSpec(cls.workflow_name, _any_arguments, child=Child(target, call))
+        digest = digest_of(arguments, self._codec)
+        site = Site(spec, spec.name, Kind.CALL, is_called=True, kwargs=arguments, digest=digest)
+        return self._answer(self._site(site))
 
     # -- waits --------------------------------------------------------------------------------------------------
 
@@ -313,7 +327,7 @@ class ReplayProgram:
         return replace(site, args=args, kwargs=named)
 
     def _value(self, site: Site, fact: Fact) -> Any:
-        if fact.args_digest != site.digest and site.spec.digest and site.kind is Kind.STEP:
+        if fact.args_digest != site.digest and site.spec.digest and site.kind in _WITH_ARGUMENTS:
             with self._ours():
                 self._refuse(site, fact)
         self._recorder.replay(self._history.of(site.kind, site.spec.name, site.key))
@@ -440,7 +454,7 @@ def _recorded(site: Site, fact: Fact, failure: BaseException | None) -> Exceptio
     if site.kind is not Kind.STEP and fact.outcome == Outcome.TIMED_OUT:
         error = WaitTimedOut(fact.error_message or f"{site.label}: the wait ran out.")
     else:
-        error = StepFailed(site.label, fact.error_class, fact.error_message)
+        error = child_failure(fact) or StepFailed(site.label, fact.error_class, fact.error_message)
     error.__cause__ = failure
     setattr(error, _POSITION, fact.position)
     return error
@@ -449,6 +463,10 @@ def _recorded(site: Site, fact: Fact, failure: BaseException | None) -> Exceptio
 def _name_of(condition: Any, fallback: str) -> str:
     name = condition if isinstance(condition, str) else getattr(condition, "__name__", "")
     return name if name and not name.startswith("<") else fallback
+
+
+def _any_arguments(workflow: Any, **arguments: Any) -> None:
+    """The body of what is called elsewhere."""
 
 
 def _nothing(workflow: Any) -> None:

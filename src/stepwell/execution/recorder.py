@@ -165,17 +165,17 @@ class Recorder:
             return row
         return replace(row, context_delta=merged(known.context_delta, row.context_delta))
 
-    def park(self, settlement: Settlement, *rows: Execution) -> Activated | None:
+    def park(self, settlement: Settlement, *rows: Execution, scope: Scope | None = None) -> Activated | None:
         """Leave the run in ``settlement`` unless something came since the counter was last seen.
 
         Returns:
             None when something came: the rows are durable, the lease is still ours, and the driver looks
-            again.
+            again. With a scope nothing is: what was written through it is undone.
         """
         settlement = self._woken_in_time(settlement)
-        if self._write(rows, self.current_step, None, replace(settlement, seen_wakeups=self.wakeups)):
+        if self._write(rows, self.current_step, scope, replace(settlement, seen_wakeups=self.wakeups)):
             return self._activated(settlement)
-        if rows:
+        if rows and scope is None:
             self.record(*rows, next_step=self.current_step)
         return None
 

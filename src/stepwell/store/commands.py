@@ -20,7 +20,7 @@ from sqlalchemy import Connection, bindparam, select, update
 from stepwell.errors import InvalidTransition, RunNotFound
 from stepwell.requests import StopRequest
 from stepwell.states import ATTENTION, VERBS, Reason, RunState
-from stepwell.store.deeds import call_off, is_just_rewound, move_scheduled, note, supersede
+from stepwell.store.deeds import call_off, is_just_rewound, move_scheduled, note, supersede, try_escaped_anew
 from stepwell.store.dialects import Dialect
 from stepwell.store.mailbox import details_with_unread
 from stepwell.store.rows import RUN, RunRow
@@ -46,6 +46,7 @@ class Done:
     answer: Answer
     ready_in: str | None = None
     successor: UUID | None = None
+    parent: UUID | None = None
 
 
 _UNCHANGED: Final = Done(Answer.UNCHANGED)
@@ -122,6 +123,7 @@ class Commands:
         run = self.lock(connection, run_id, "resume")
         if run.state not in ATTENTION:
             return self._withdraw_pause(connection, run, now)
+        try_escaped_anew(connection, run, now)
         note(connection, run, "resume", now, by)
         # What else was asked for before the pause still stands.
         _begin_anew(connection, run, now, stop_request=_without(run, "pause"))
@@ -227,7 +229,8 @@ class Commands:
         call_off(connection, run, now)
         note(connection, run, "cancel", now, by, reason=reason)
         standing = StopRequest.parse(run.stop_request)
-        return Done(Answer.DONE, successor=None if standing is None else standing.successor)
+        successor = None if standing is None else standing.successor
+        return Done(Answer.DONE, successor=successor, parent=run.parent_id)
 
     def reschedule(self, connection: Connection, run_id: UUID, now: datetime, at: datetime) -> Done:
         """Move the instant of a parked run; what it is parked for stays."""

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, Reason
+from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.store.rows import RunRow
 from stepwell.store.schema import executions
 
-__all__ = ["call_off", "is_just_rewound", "move_scheduled", "note", "supersede"]
+__all__ = ["call_off", "is_just_rewound", "move_scheduled", "note", "supersede", "try_escaped_anew"]
 
 _OPEN_STATES: Final = [state.value for state in UNFINISHED]
 _NOWHERE: Final = 2**31 - 1
@@ -56,6 +56,20 @@ _SUPERSEDE: Final = (
     .values(superseded_at=bindparam("at"))
 )
 
+_SUPERSEDE_ONE: Final = (
+    update(executions)
+    .where(*_COUNTING, executions.c.position == bindparam("place"))
+    .values(superseded_at=bindparam("at"))
+)
+_LAST_BODY_ERROR: Final = (
+    select(executions.c.details)
+    .where(
+        *_COUNTING, executions.c.kind == Kind.BODY.value, executions.c.state == ExecutionState.FAILED.value
+    )
+    .order_by(executions.c.position.desc())
+    .limit(1)
+)
+
 
 def note(connection: Connection, run: RunRow, verb: str, now: datetime, by: str | None, **more: Any) -> None:
     """A person did this to the run, just now."""
@@ -87,6 +101,16 @@ def supersede(connection: Connection, run: RunRow, step: str, now: datetime) -> 
     """What is recorded of a step, and of all that came after it began, counts no more; what people did stays."""
     first = connection.execute(_FIRST_POSITION, {"run": run.id, "step": step}).scalar()
     connection.execute(_SUPERSEDE, {"run": run.id, "at": now, "first": _NOWHERE if first is None else first})
+
+
+def try_escaped_anew(connection: Connection, run: RunRow, now: datetime) -> None:
+    """If a recorded error has left ``run()`` and failed the run, its row counts no more: that call is made again."""
+    if run.state != RunState.FAILED:
+        return
+    details = connection.execute(_LAST_BODY_ERROR, {"run": run.id}).scalar()
+    escaped = _mapping(details).get("escaped")
+    if isinstance(escaped, int):
+        connection.execute(_SUPERSEDE_ONE, {"run": run.id, "at": now, "place": escaped})
 
 
 def is_just_rewound(connection: Connection, run: RunRow, step: str) -> bool:

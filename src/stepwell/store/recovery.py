@@ -31,6 +31,7 @@ class Recovered:
     owner: str | None
     recoveries: int
     has_failed: bool
+    parent_id: UUID | None = None
 
 
 def recover_expired(
@@ -67,7 +68,9 @@ def recover_expired(
             _TAKE_AWAY, {"run": run.id, "at": now, **{f"new_{name}": change[name] for name in change}}
         )
         _tell_lost(connection, run, now)
-        recovered.append(Recovered(run.id, run.workflow, run.lease_owner, run.recoveries + 1, has_failed))
+        recovered.append(
+            Recovered(run.id, run.workflow, run.lease_owner, run.recoveries + 1, has_failed, run.parent_id)
+        )
     return recovered
 
 

@@ -19,6 +19,7 @@ from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
 from stepwell.ids import new_token
 from stepwell.observer import EventKind
+from stepwell.states import RunState
 from stepwell.store.claims import Look
 from stepwell.store.database import AnswerLost
 from stepwell.store.journal import HistoryRow, histories
@@ -170,6 +171,8 @@ class Claimer:
                 recoveries=recovered.recoveries,
                 has_failed=recovered.has_failed,
             )
+            if recovered.has_failed:
+                engine.children.ended(recovered.run_id, recovered.parent_id, RunState.FAILED)
         return len(taken)
 
     # -- claiming --------------------------------------------------------------------------------------------

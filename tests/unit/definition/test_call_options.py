@@ -14,6 +14,8 @@ from stepwell.testing import Workbench
 class Shipping(Workflow):
     """A step that fails twice before it succeeds."""
 
+    workflow_name = "options.Shipping"
+
     tries = 0
 
     def run(self, **options: Any) -> str:

@@ -182,10 +182,10 @@ class TestConditions:
 POLL = Poll("is_paid", MINUTE)
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"awaits": 5}, "awaits must be a signal's name or Signal(name, timeout=...); got 5"),
+    ({"awaits": 5}, "awaits must be a signal's name, Signal(name, timeout=...) or Child(...); got 5"),
     (
         {"awaits": Signal},
-        "awaits must be a signal's name or Signal(name, timeout=...); got <class ",
+        "awaits must be a signal's name, Signal(name, timeout=...) or Child(...); got <class ",
     ),
     ({"awaits": ""}, "awaits: signal name must not be empty, nor begin or end with a space; got ''"),
     ({"awaits": Signal("x" * 191)}, "awaits: signal name must have at most 190 characters; got 191"),

@@ -18,6 +18,7 @@ from stepwell.entries import Execution, Settlement
 from stepwell.errors import Undecodable, Unstorable, WaitTimedOut
 from stepwell.execution.attempts import stopped_at
 from stepwell.execution.journal import Fact
+from stepwell.execution.primitives.calls import Calls
 from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
@@ -35,6 +36,7 @@ class Conditions:
     def __init__(self, recorder: Recorder, runtime: ActivationRuntime) -> None:
         self._recorder = recorder
         self._runtime = runtime
+        self._calls = Calls(recorder, runtime)
 
     def wait_for(self, site: Site) -> Waited:
         """Park the run unless what the step waits for has happened.
@@ -45,6 +47,8 @@ class Conditions:
         spec = site.spec
         if spec.awaits is not None:
             return self._signal(site, spec.awaits)
+        if spec.child is not None:
+            return self._calls.wait_for(site, spec.child)
         if (spec.gate is None and spec.poll is None) or stopped_at(self._recorder.history, site):
             # A step that is under way has its wait behind it.
             return DUE

@@ -16,7 +16,7 @@ from stepwell.states import RESUMING, Kind, Outcome, RunState
 
 __all__ = ["Deadline"]
 
-_WAITS: Final = (Kind.SIGNAL, Kind.GATE, Kind.POLL, Kind.TIMER)
+_WAITS: Final = (Kind.SIGNAL, Kind.GATE, Kind.POLL, Kind.TIMER, Kind.CALL)
 
 
 class Deadline:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import (
+    ChildFailed,
     DeadlineExceeded,
     HeroGone,
     RunError,
@@ -50,6 +51,7 @@ _NO_POLICY_HELPS: Final = (
 _NO_POLICY_HELPS_A_WAIT: Final = (
     *_NO_POLICY_HELPS,
     # run() hears of these where it waits.
+    (ChildFailed, Reason.STEP_FAILED),
     (WaitTimedOut, Reason.STEP_FAILED),
     (DeadlineExceeded, Reason.STEP_FAILED),
 )
@@ -201,7 +203,9 @@ class Failures:
         if attempt.site.is_called:
             ran_out = attempt.site.is_wait and isinstance(error, WaitTimedOut)
             outcome = Outcome.TIMED_OUT if ran_out else _outcome_of(error)
-            row = attempt.failure_row(error, ExecutionState.FAILED, outcome, self._recorder.now())
+            row = attempt.failure_row(
+                error, ExecutionState.FAILED, outcome, self._recorder.now(), attempt.details
+            )
             self._recorder.record(row, *attempt.closing, next_step=attempt.next_step)
             return None
         reason = reason or Reason.STEP_FAILED
