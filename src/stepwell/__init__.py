@@ -16,6 +16,7 @@ from stepwell.definition.workflow import Workflow
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.queries import RunQuery
 from stepwell.engine.run import Run
+from stepwell.engine.step_executions import StepExecution
 from stepwell.errors import (
     ChildFailed,
     DeadlineExceeded,
@@ -84,6 +85,7 @@ __all__ = [
     "SchemaOutdated",
     "Signal",
     "Skip",
+    "StepExecution",
     "StepFailed",
     "StepTimedOut",
     "Stepwell",

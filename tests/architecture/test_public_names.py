@@ -39,6 +39,7 @@ PUBLIC_NAMES: list[str] = [
     "SchemaOutdated",
     "Signal",
     "Skip",
+    "StepExecution",
     "StepFailed",
     "StepTimedOut",
     "Stepwell",

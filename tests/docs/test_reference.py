@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 
 import stepwell
-from stepwell import Cursor, Event, EventKind, Poll, Signal, Stepwell, Worker, Workflow
+from stepwell import Cursor, Event, EventKind, Poll, Signal, StepExecution, Stepwell, Worker, Workflow
 from stepwell.definition.hooks import HOOKS
 from stepwell.definition.launching import LaunchOptions
 from stepwell.definition.options import ResumableStepOptions, StepOptions
@@ -52,6 +52,11 @@ def _fields(cls: type) -> list[str]:
 
 def _public(cls: type) -> set[str]:
     return {name for name in vars(cls) if not name.startswith("_")}
+
+
+def test_the_attributes_of_an_entry_are_the_codes() -> None:
+    """The page on states lists each attribute of a journal's entry, and no other."""
+    assert sorted(_first_column(_page("reference/states.md"), "Attribute")) == sorted(_fields(StepExecution))
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -132,7 +132,7 @@ def test_who_did_what_and_why_is_in_the_journal(town: Town, verb: str, state: Ru
     (row,) = run.steps
     assert (row.kind, row.name, row.state, row.finished_at) == ("command", verb, "completed", NOON)
     reason = {"pause": "lunch", "cancel": "enough", "skip": "not needed"}[verb]
-    assert json.loads(row.details or "") == {"by": "ann", "from": state, "reason": reason}
+    assert row.details == {"by": "ann", "from": state, "reason": reason}
 
 
 def test_what_changes_nothing_is_not_noted(town: Town) -> None:
@@ -178,7 +178,7 @@ def test_what_a_paused_run_was_waiting_for_is_kept(town: Town) -> None:
         "completed",
         "success",
     )
-    assert json.loads(command.details or "") == {"by": "ann", "from": "paused"}
+    assert command.details == {"by": "ann", "from": "paused"}
 
 
 def test_resuming_begins_anew(town: Town) -> None:
@@ -261,7 +261,7 @@ def test_a_request_is_honoured_at_the_next_boundary(
     town.drive(town.claim(run))
     assert (run.state, run.reason, request(run)) == (state, reason, {})
     assert [(row.name, row.state) for row in run.steps] == journal
-    told = json.loads(run.steps[-1].details or "")
+    told = run.steps[-1].details
     assert (told["by"], told["from"], told["asked_at"]) == ("ann", "running", NOON.isoformat())
     if verb == "skip":
         assert run.current_step == "second"
@@ -426,7 +426,7 @@ def test_a_parked_run_is_moved(town: Town, at: Any) -> None:
     row = run.info()
     assert (row.state, row.wake_at, row.due_at, row.lane) == ("waiting", NOON + HOUR, None, None)
     assert [each.scheduled_for for each in run.steps] == [NOON + HOUR]
-    assert json.loads(run.steps[0].details or "") == {"rescheduled": True}
+    assert run.steps[0].details == {"rescheduled": True}
 
 
 def test_a_run_is_moved_to_now_by_default(town: Town) -> None:
@@ -446,7 +446,7 @@ def test_what_else_an_announced_step_says_is_kept(town: Town) -> None:
         announce(town, row.id, details)
         town.drive(row, RunState.WAITING)
         run.reschedule(HOUR)
-        assert json.loads(run.steps[0].details or "") == {**kept, "rescheduled": True}
+        assert run.steps[0].details == {**kept, "rescheduled": True}
 
 
 def test_an_instant_carries_its_zone(town: Town) -> None:

@@ -18,6 +18,7 @@ from stepwell.cli.watch import watch
 from stepwell.definition.registry import known_workflows
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.queries import RunQuery
+from stepwell.engine.step_executions import stored_journal
 from stepwell.states import RunState
 
 __all__ = ["runs"]
@@ -114,7 +115,7 @@ def show(application: Application, run: str, as_json: bool) -> None:
     """Show where a run stands, what it waits for, and its journal."""
     engine = application.checked()
     found = find_run(engine, run)
-    info, journal, explanation = found.info(), found.steps, found.explain()
+    info, journal, explanation = found.info(), stored_journal(engine, found.id), found.explain()
     if as_json:
         document = run_document(info, payloads=True)
         say_json(

@@ -15,6 +15,7 @@ from stepwell.definition.registry import find_workflow
 from stepwell.definition.runtime import current
 from stepwell.definition.starting import StartOptions
 from stepwell.engine.explaining import explain
+from stepwell.engine.step_executions import StepExecution, decoded, stored_journal
 from stepwell.errors import (
     DefinitionError,
     ResultTimeout,
@@ -28,7 +29,7 @@ from stepwell.states import RunState
 from stepwell.store.commands import Answer
 from stepwell.store.mailbox import unread_names
 from stepwell.store.reads import find_run, history
-from stepwell.store.rows import ExecutionRow, RunRow
+from stepwell.store.rows import RunRow
 from stepwell.texts import storable_or_none
 
 if TYPE_CHECKING:
@@ -112,10 +113,9 @@ class Run:
         return MappingProxyType(json.loads(text) if text else {})
 
     @property
-    def steps(self) -> Sequence[ExecutionRow]:
-        """The run's journal: every attempt, in order."""
-        with self._engine.reading() as connection:
-            return history(connection, self.id)
+    def steps(self) -> Sequence[StepExecution]:
+        """The run's journal: every attempt, wait and command, in order."""
+        return [decoded(row, self._engine.codec) for row in stored_journal(self._engine, self.id)]
 
     def result(self, timeout: timedelta | None = None) -> Any:
         """Wait for the end of the run and answer its result.

@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.run import Run
+from stepwell.engine.step_executions import StepExecution, stored_journal
 from stepwell.states import Kind, Outcome, RunState
-from stepwell.store.rows import ExecutionRow
 from stepwell.testing.timeline import timeline
 
 __all__ = ["Assertions"]
@@ -24,7 +24,7 @@ class Assertions:
 
     def timeline(self, run: Run) -> str:
         """The run's history as text: where it stands and why, and a line for each entry of its journal."""
-        return timeline(run.info(), run.steps, self.engine.now())
+        return timeline(run.info(), stored_journal(self.engine, run.id), self.engine.now())
 
     def assert_state(self, run: Run, state: RunState | str, *, reason: str | None = None) -> None:
         """The run is in this state, and for this reason if one is given.
@@ -53,7 +53,7 @@ class Assertions:
 
     def assert_step(
         self, run: Run, name: str, *, outcome: Outcome | str = Outcome.SUCCESS, attempt: int | None = None
-    ) -> ExecutionRow:
+    ) -> StepExecution:
         """An attempt at this step has ended in this way; answer its entry, the latest if there are several.
 
         Args:
@@ -87,8 +87,7 @@ class Assertions:
         __tracebackhide__ = True
         step = run.current_step
         rows = [row for row in _attempts(run) if step in (None, row.name)]
-        text = rows[-1].cursor if rows else None
-        cursor = None if text is None else self.engine.codec.loads(text, what="cursor")
+        cursor = rows[-1].cursor if rows else None
         if cursor != value:
             self._fail(run, f"the cursor stands at {cursor!r}, not at {value!r}")
 
@@ -97,7 +96,7 @@ class Assertions:
         raise AssertionError(f"{what}.\n{self.timeline(run)}")
 
 
-def _attempts(run: Run) -> list[ExecutionRow]:
+def _attempts(run: Run) -> list[StepExecution]:
     return [row for row in run.steps if row.kind == Kind.STEP and row.superseded_at is None]
 
 

@@ -15,10 +15,10 @@ from stepwell.clock import ManualClock, require_aware
 from stepwell.definition.registry import find_workflow
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.run import Run
+from stepwell.engine.step_executions import StepExecution
 from stepwell.errors import RunFailed
 from stepwell.execution.outcome import Activated
 from stepwell.states import LIVE, Kind, RunState
-from stepwell.store.rows import ExecutionRow
 from stepwell.store.schema import metadata
 from stepwell.testing.assertions import Assertions
 from stepwell.testing.crashes import CrashPoint, Trap, WorkerDied
@@ -154,7 +154,7 @@ class Workbench(Assertions):
             count += 1
         return count
 
-    def run_next_step(self, run: Run) -> ExecutionRow | None:
+    def run_next_step(self, run: Run) -> StepExecution | None:
         """Make one attempt at the run's next step, and answer its entry in the journal.
 
         Time passes until the step is due. Other runs stay as they are.
@@ -210,7 +210,7 @@ class Workbench(Assertions):
             self._travel_up_to(min(instant, self._hands.next_instant() or instant))
         self._fail(run, f"the run has come to no end after {max_activations} activations")
 
-    def run_iterations(self, run: Run, count: int) -> ExecutionRow | None:
+    def run_iterations(self, run: Run, count: int) -> StepExecution | None:
         """Run the resumable step that the run is at for so many items, and interrupt it there.
 
         What ``checkpoint_every=`` puts off is not recorded earlier: the step ends at its next checkpoint.
@@ -300,7 +300,7 @@ class Workbench(Assertions):
         self.clock.travel(max(timedelta(), instant - self.now))
 
 
-def _ended(run: Run) -> dict[int, ExecutionRow]:
+def _ended(run: Run) -> dict[int, StepExecution]:
     return {row.position: row for row in run.steps if row.kind == Kind.STEP and row.finished_at is not None}
 
 

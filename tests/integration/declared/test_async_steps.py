@@ -57,7 +57,7 @@ def test_an_async_step_runs_and_its_result_is_recorded(driver: Driver) -> None:
     driver.drain()
 
     assert story(run) == ["talk success", "note success"]
-    assert run.steps[0].result == '{"words":3}'
+    assert run.steps[0].result == {"words": 3}
     assert run.context == {"heard": True}
     assert threads[0] is not threading.current_thread()
 
@@ -147,7 +147,7 @@ def test_no_error_of_a_task_beside_a_body_ends_the_loop(driver: Driver) -> None:
     driver.drain()
 
     assert run.state is RunState.COMPLETED
-    assert run.steps[0].result == '"SystemExit(3)"'
+    assert run.steps[0].result == "SystemExit(3)"
 
 
 def test_a_body_that_was_cancelled_from_within_has_failed(driver: Driver) -> None:

@@ -229,7 +229,7 @@ def test_a_hero_that_comes_back_can_be_resumed(driver: Driver, shop: Shop) -> No
     driver.drain()
 
     assert run.state is RunState.COMPLETED
-    assert run.steps[-2].result == '"Ada again"'
+    assert run.steps[-2].result == "Ada again"
 
 
 @contextmanager

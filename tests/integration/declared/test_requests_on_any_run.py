@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -77,7 +76,7 @@ def test_a_request_to_a_dead_worker_is_honoured_by_whoever_comes(
     assert (row.state, row.reason, row.stop_request, row.wake_at) == (state, "enough", None, None)
     asked = run.steps[-1]
     assert (asked.kind, asked.name) == ("command", verb)
-    said = json.loads(asked.details or "")
+    said = asked.details
     assert (said["by"], said["reason"], said["from"]) == ("ann", "enough", "running")
     assert [each.state for each in run.steps if each.kind == "step"] == [
         "scheduled" if verb == "pause" else "canceled"

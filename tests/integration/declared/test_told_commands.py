@@ -127,7 +127,7 @@ def test_a_worker_does_it_and_tells_the_class(driver: Driver, verb: str, state: 
     assert heard == [(verb, "enough")]
     asked = run.steps[-1]
     assert (asked.kind, asked.name) == ("command", verb)
-    said = json.loads(asked.details or "")
+    said = asked.details
     assert said.pop("asked_at") == driver.clock.now().isoformat()
     assert said == {"by": "ann", "from": state, "reason": "enough"}
     assert [each.replace("scheduled", "canceled") for each in bodies] == [
@@ -286,4 +286,4 @@ def test_a_run_that_is_replaced_gives_way_at_once(driver: Driver) -> None:
 
     assert (old.state, new.state, heard) == (RunState.CANCELED, RunState.READY, [])
     (row,) = [row for row in old.steps if row.kind == "command"]
-    assert json.loads(row.details or "") == {"by": None, "from": "waiting", "reason": "replaced"}
+    assert row.details == {"by": None, "from": "waiting", "reason": "replaced"}

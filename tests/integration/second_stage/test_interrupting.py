@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -79,7 +78,7 @@ def test_a_pause_stops_it_behind_the_item(driver: Driver, house: Warehouse) -> N
     driver.drain()
     assert run.state is RunState.COMPLETED
     assert house.lines() == items(*range(10))
-    assert outcomes(run) == [("walk", "continued", "4"), ("walk", "success", "10"), ("end", "success", None)]
+    assert outcomes(run) == [("walk", "continued", 4), ("walk", "success", 10), ("end", "success", None)]
 
 
 @pytest.mark.parametrize("verb", ["cancel", "skip"])
@@ -125,7 +124,7 @@ def test_a_request_that_is_withdrawn_stops_nothing(driver: Driver, well: Stepwel
     DO[3] = waver
     driver.drain()
 
-    assert outcomes(run)[0] == ("walk", "success", "10")
+    assert outcomes(run)[0] == ("walk", "success", 10)
 
 
 def test_a_worker_that_drains_gives_it_back(driver: Driver, house: Warehouse) -> None:
@@ -168,7 +167,7 @@ def test_a_zombie_stops_at_its_next_checkpoint(driver: Driver, well: Stepwell, h
 
     assert house.lines() == items(*range(10))
     assert late == []
-    assert outcomes(run)[0] == ("walk", "lost", "3")
+    assert outcomes(run)[0] == ("walk", "lost", 3)
 
 
 def test_a_checkpoint_shows_how_far_it_has_come(driver: Driver, well: Stepwell) -> None:
@@ -179,7 +178,7 @@ def test_a_checkpoint_shows_how_far_it_has_come(driver: Driver, well: Stepwell) 
 
     def look(self: Any) -> None:
         (row,) = run.steps
-        seen.append((row.state, row.cursor, json.loads(row.details or "{}")))
+        seen.append((row.state, row.cursor, row.details))
 
     def beat(self: Any) -> None:
         driver.clock.travel(timedelta(seconds=9))
@@ -192,10 +191,10 @@ def test_a_checkpoint_shows_how_far_it_has_come(driver: Driver, well: Stepwell) 
     DO[4] = beat
     driver.drain()
 
-    assert seen[0] == ("in_progress", "2", {"progress": {"done": 1, "total": 10}})
+    assert seen[0] == ("in_progress", 2, {"progress": {"done": 1, "total": 10}})
     if well.database.dialect.name != "sqlite":
-        assert seen[1] == ("in_progress", "4", {"progress": {"done": 77, "total": 100}})
-    assert run.steps[0].details is None
+        assert seen[1] == ("in_progress", 4, {"progress": {"done": 77, "total": 100}})
+    assert run.steps[0].details == {}
 
 
 def test_an_execution_that_was_only_shown_keeps_the_cursor_that_it_took_over(
@@ -223,7 +222,7 @@ def test_an_execution_that_was_only_shown_keeps_the_cursor_that_it_took_over(
 
     assert run.state is RunState.COMPLETED
     assert house.lines() == items(*range(10))
-    assert outcomes(run)[:3] == [("walk", "lost", "3"), ("walk", "lost", "3"), ("walk", "success", "10")]
+    assert outcomes(run)[:3] == [("walk", "lost", 3), ("walk", "lost", 3), ("walk", "success", 10)]
     first, second, third, _ = run.steps
     assert (second.continues_from, third.continues_from) == (first.position, second.position)
 
