@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -37,6 +39,7 @@ from stepwell.texts import storable_or_none
 __all__ = ["ActivationRuntime"]
 
 _log: Final = logging.getLogger("stepwell.run")
+_CONTAINERS: Final = frozenset({list, dict, set, bytearray, deque})
 _NO_WAIT: Final = timedelta()
 
 
@@ -67,25 +70,25 @@ class ActivationRuntime:
         self.replay: Program | None = None
         self.body: Any = None
 
-    @contextmanager
-    def attempting(self, site: Site | None, scope: Scope) -> Iterator[Any]:
-        """For one attempt: answer a fresh instance of the workflow that is connected to this activation.
+    def attempting(self, site: Site | None, scope: Scope) -> _Attempting:
+        """``with`` this for one attempt: answer a fresh instance of the workflow that is connected to this activation.
 
         Fresh for each attempt, so that what a step leaves on ``self`` is never there in the next one by
         chance and absent after a restart. What ``run()`` has left on its own is there: a replay leaves it there too.
         """
+        return _Attempting(self, site, scope)
+
+    def _begin(self, site: Site | None, scope: Scope) -> Any:
         cls: Any = self._run.workflow
         workflow = object.__new__(cls)
         if self.body is not None:
-            workflow.__dict__.update(self.body.__dict__)
+            workflow.__dict__.update({name: _apart(value) for name, value in self.body.__dict__.items()})
         workflow._runtime, workflow._args = self, self.arguments
         self._scope, self._site, self.asked, self.told = scope, site, None, None
-        token = current.set(self)
-        try:
-            yield workflow
-        finally:
-            current.reset(token)
-            self._scope = self._site = self._cursor = None
+        return workflow
+
+    def _end(self) -> None:
+        self._scope = self._site = self._cursor = None
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -268,3 +271,36 @@ class ActivationRuntime:
         if self._scope is None:
             raise RunError(f"{what} works inside a step only: what it answers elsewhere is not journaled.")
         return self._scope
+
+
+def _apart(value: Any) -> Any:
+    """What ``run()`` has put on ``self``, for a step: a list that the step changes is another one.
+
+    Other things, such as a client, are the same: nobody can tell what a copy of them would be.
+    """
+    if type(value) not in _CONTAINERS:
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return copy.copy(value)
+
+
+class _Attempting:
+    """An attempt in a ``with`` statement; a generator would cost each step as much as its row."""
+
+    __slots__ = ("_runtime", "_scope", "_site", "_token")
+
+    def __init__(self, runtime: ActivationRuntime, site: Site | None, scope: Scope) -> None:
+        self._runtime = runtime
+        self._site = site
+        self._scope = scope
+
+    def __enter__(self) -> Any:
+        workflow = self._runtime._begin(self._site, self._scope)
+        self._token = current.set(self._runtime)
+        return workflow
+
+    def __exit__(self, *raised: object) -> None:
+        current.reset(self._token)
+        self._runtime._end()

@@ -695,7 +695,6 @@ def test_steps_see_what_run_has_put_on_itself_and_not_the_other_way_round() -> N
     assert seen == ["hello", False, ("hello", False)]
 
 
-@pytest.mark.xfail(reason="steps get a shallow copy of what run() has put on self", strict=True)
 def test_what_a_step_does_to_a_list_on_self_is_gone_with_it() -> None:
     """A list that ``run()`` keeps is the same on the first pass and on replay."""
     results = []

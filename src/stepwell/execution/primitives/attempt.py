@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -39,6 +39,7 @@ class Attempt:
         has_progressed: A checkpoint of it is durable.
         has_begun: Its hooks, and then its body, were called.
         details: What its next attempt is to know, of a wait that is called from ``run()``.
+        spec: The step.
         is_told: Its end was told to the class's hook, as part of it.
         is_set: A person has set its instant, or that of the attempt before it.
     """
@@ -60,12 +61,11 @@ class Attempt:
     has_begun: bool = False
     details: str | None = None
     is_told: bool = False
-    is_set: bool = False
+    spec: StepSpec = field(init=False)
 
-    @property
-    def spec(self) -> StepSpec:
-        """The step."""
-        return self.site.spec
+    def __post_init__(self) -> None:
+        self.spec = self.site.spec
+    is_set: bool = False
 
     @property
     def next_step(self) -> str | None:
