@@ -41,9 +41,10 @@ _COUNTED: Final = frozenset(
 _BESIDE: Final = frozenset({Kind.BODY, Kind.COMMAND, Kind.RECOVERY, Kind.CONTEXT})
 
 
-def policy_details(label: str, *, is_set: bool = False) -> str:
-    """What a retried row stores to be counted by, and whether a person had set its instant."""
-    return json.dumps({"policy": label, "rescheduled": True} if is_set else {"policy": label})
+def policy_details(label: str, *, is_set: bool = False, kept: str | None = None) -> str:
+    """What a retried row stores: what it is counted by, whether a person had set its instant, and what was kept."""
+    known = json.loads(kept or "{}")
+    return json.dumps({**known, "policy": label, **({"rescheduled": True} if is_set else {})})
 
 
 def is_rescheduled(fact: Fact) -> bool:

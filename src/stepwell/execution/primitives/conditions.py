@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from stepwell.clock import from_micros, to_micros
@@ -73,7 +73,9 @@ class Conditions:
             recorder.record(arrived, next_step=site.name, consumes=letter.id)
             return self._answered(arrived.result)
         if deadline is not None and now >= deadline:
-            what = f"signal {wanted.name!r} did not come within {wanted.timeout}"
+            # Of a deadline that is an instant, what is left of it by now says nothing.
+            waited = max(timedelta(), deadline - (row.started_at or now))
+            what = f"signal {wanted.name!r} did not come within {waited}"
             return self._ran_out(site, row, now, wanted, what)
         return self._park(
             Settlement(RunState.AWAITING, reason=Reason.SIGNAL, wake_at=deadline), row, is_new=known is None
@@ -98,7 +100,7 @@ class Conditions:
         if known is not None and known.state == ExecutionState.COMPLETED:
             return DUE
         began = recorder.now()
-        deadline = _stored_deadline(known) if known else _after(began, poll.timeout)
+        deadline = _stored_deadline(known or self._failed_look(site)) or _after(began, poll.timeout)
         row = self._row(site, Kind.POLL, known, None)
         if known is not None and known.scheduled_for is not None and began < known.scheduled_for:
             # Woken ahead of its time (a pause and a resume): what remains of the interval is kept.
@@ -122,6 +124,11 @@ class Conditions:
         again = now + poll.every if deadline is None else min(now + poll.every, deadline)
         row = replace(row, scheduled_for=again, details=details)
         return self._park(Settlement(RunState.WAITING, reason=Reason.POLL, wake_at=again), row, is_new=True)
+
+    def _failed_look(self, site: Site) -> Fact | None:
+        """The row of a look that is repeated at once, in ``run()``: the wait goes on."""
+        facts = site.facts(self._recorder.history) if site.is_wait else ()
+        return facts[-1] if facts and facts[-1].outcome == Outcome.RETRIED else None
 
     # -- common -------------------------------------------------------------------------------------------------
 
@@ -197,6 +204,6 @@ def _after(now: datetime, timeout: Any) -> datetime | None:
     return None if timeout is None else now + timeout
 
 
-def _stored_deadline(known: Fact) -> datetime | None:
-    micros = json.loads(known.details or "{}").get("deadline")
+def _stored_deadline(known: Fact | None) -> datetime | None:
+    micros = None if known is None else json.loads(known.details or "{}").get("deadline")
     return None if micros is None else from_micros(micros)

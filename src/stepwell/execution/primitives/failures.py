@@ -241,7 +241,8 @@ class Failures:
     def _retry(self, attempt: Attempt, error: BaseException | None, decision: Decision) -> Activated | None:
         recorder = self._recorder
         outcome = Outcome.TIMED_OUT if isinstance(error, StepTimedOut) else Outcome.RETRIED
-        details = policy_details(decision.label, is_set=attempt.is_set)
+        kept = attempt.details if attempt.site.is_wait else None
+        details = policy_details(decision.label, is_set=attempt.is_set, kept=kept)
         row = attempt.failure_row(error, ExecutionState.FAILED, outcome, recorder.now(), details)
         if decision.wait <= timedelta():
             recorder.record(row, *attempt.closing, next_step=attempt.spec.name)
