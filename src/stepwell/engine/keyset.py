@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from sqlalchemy import ColumnElement, Select, and_, inspect, or_
+from sqlalchemy import Boolean, ColumnElement, Double, Enum, Float, Select, and_, inspect, or_
 from sqlalchemy.orm import Mapper
 
 from stepwell.errors import RunError
@@ -136,9 +136,27 @@ def _order(query: Select[Any], key: Any) -> _Order:
         if name not in mapper.column_attrs:
             raise RunError(f"{mapper.class_.__name__} has no column {name!r} to go by.")
         names = [name, *(other for other in primary if other != name)]
+    for name in names:
+        _refuse_inexact(mapper, name)
     columns = tuple(getattr(mapper.class_, name) for name in names)
     first = mapper.column_attrs[names[0]].columns[0]
     return _Order(columns, tuple(names), may_be_null=bool(getattr(first, "nullable", True)))
+
+
+def _refuse_inexact(mapper: Mapper[Any], name: str) -> None:
+    """Raise where "greater than this value" finds other rows than the ones that come after it: some would be lost.
+
+    A float of single precision is not equal to what was read of it; MariaDB orders an enum by its place in the list
+    and compares it by its text.
+    """
+    kind = mapper.column_attrs[name].columns[0].type
+    kind = getattr(kind, "impl_instance", kind)
+    is_inexact = isinstance(kind, Float) and not isinstance(kind, Double)
+    if is_inexact or isinstance(kind, Enum | Boolean):
+        raise RunError(
+            f"{mapper.class_.__name__}.{name} cannot be gone by: {type(kind).__name__} columns are not compared as "
+            "they are ordered on every database. Go by an integer, a Numeric or Double, an instant or a text."
+        )
 
 
 def _mapper_of(query: Select[Any]) -> Mapper[Any]:

@@ -11,7 +11,7 @@ from sqlalchemy import delete, select, update
 
 from stepwell import Run, Stepwell, Workflow, resumable_step
 from stepwell.states import RunState
-from tests.integration.second_stage.warehouse import Box, Item, Line, Warehouse
+from tests.integration.second_stage.warehouse import Box, Crate, Item, Line, Warehouse
 from tests.support.driving import Driver
 
 DO: dict[str, Callable[[Any, Any], None]] = {}
@@ -124,6 +124,20 @@ def test_by_an_instant_without_a_zone(driver: Driver, house: Warehouse) -> None:
 
     assert house.lines() == ["8", "9", "6", "7", "4", "5", "2", "3", "1"]
     assert run.steps[0].cursor == ["2030-06-01T11:57:00", 6]
+
+
+def test_by_a_double(driver: Driver, house: Warehouse) -> None:
+    """What was read of it is what is stored, to the last bit."""
+    crates = [(number, number * 0.1 / 3) for number in range(1, 11)]
+    house.add(
+        *(
+            Crate(id=number, weight=weight, exact_weight=weight, color="red", is_open=False)
+            for number, weight in crates
+        )
+    )
+    walk(driver, lambda: select(Crate), key=Crate.exact_weight)
+
+    assert house.lines() == [str(number) for number, _ in crates]
 
 
 def test_by_a_primary_key_of_two_columns(driver: Driver, house: Warehouse) -> None:
@@ -263,8 +277,15 @@ def test_records_stay_usable_after_a_checkpoint(driver: Driver, house: Warehouse
         (lambda: select(Item).limit(3), None, "a limit or an offset of the select would be lost"),
         (lambda: select(Item).offset(3), None, "a limit or an offset of the select would be lost"),
         (lambda: select(Item), "colour", "Item has no column 'colour' to go by"),
+        (lambda: select(Crate), "weight", "Crate.weight cannot be gone by: Float columns are not compared"),
+        (lambda: select(Crate), "color", "Crate.color cannot be gone by: Enum columns are not compared"),
+        (
+            lambda: select(Crate),
+            "is_open",
+            "Crate.is_open cannot be gone by: Boolean columns are not compared",
+        ),
     ],
-    ids=["a column", "two classes", "a limit", "an offset", "no column"],
+    ids=["a column", "two classes", "a limit", "an offset", "no column", "a float", "an enum", "a flag"],
 )
 def test_what_is_no_table_is_refused(
     driver: Driver, house: Warehouse, query: Any, key: Any, message: str

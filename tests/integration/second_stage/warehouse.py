@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Engine, String, create_engine, func, select
+from sqlalchemy import Double, Engine, Enum, Float, String, create_engine, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-__all__ = ["Base", "Box", "Item", "Line", "Warehouse"]
+__all__ = ["Base", "Box", "Crate", "Item", "Line", "Warehouse"]
 
 
 class Base(DeclarativeBase):
@@ -34,6 +34,18 @@ class Box(Base):
 
     row: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     place: Mapped[str] = mapped_column(String(20), primary_key=True)
+
+
+class Crate(Base):
+    """With columns of kinds that databases compare in ways of their own."""
+
+    __tablename__ = "house_crates"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    weight: Mapped[float] = mapped_column(Float)
+    exact_weight: Mapped[float] = mapped_column(Double)
+    color: Mapped[str] = mapped_column(Enum("red", "amber", "green", name="house_color"))
+    is_open: Mapped[bool]
 
 
 class Line(Base):
