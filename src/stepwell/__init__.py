@@ -7,6 +7,7 @@ restarts, and every step that was recorded as completed is done once.
 from __future__ import annotations
 
 from stepwell.clock import ManualClock
+from stepwell.definition.async_workflow import AsyncWorkflow
 from stepwell.definition.cursor import Cursor
 from stepwell.definition.resumable import resumable_step
 from stepwell.definition.starting import Call
@@ -51,6 +52,7 @@ from stepwell.states import RunState
 from stepwell.worker.worker import Worker
 
 __all__ = [
+    "AsyncWorkflow",
     "Backoff",
     "Call",
     "Cancel",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stepwell
 
 PUBLIC_NAMES: list[str] = [
+    "AsyncWorkflow",
     "Backoff",
     "Call",
     "Cancel",

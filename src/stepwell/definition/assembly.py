@@ -55,6 +55,7 @@ def assemble(root: type, cls: Any) -> Plan:
         cancel_conditions=tuple(lineage.conditions()),
         policies=tuple(lineage.policies()),
         is_procedural=parameters is not None,
+        is_async=parameters is not None and cls._is_async,
         hooks=overridden_hooks(root, cls),
     )
 
@@ -80,17 +81,27 @@ def _refuse_hiding(root: type, cls: type) -> None:
             refuse_hiding(cls.__name__, reserved, f" (from {each.__qualname__})", vars(each))
 
 
-def _check_run(workflow: str, cls: type) -> dict[str, inspect.Parameter] | None:
+def _check_run(workflow: str, cls: Any) -> dict[str, inspect.Parameter] | None:
     """The parameters of ``run()`` after ``self``; None for a class without it."""
     run = inspect.getattr_static(cls, "run", None)
     if run is None:
         return None
     if not inspect.isfunction(run):
         raise DefinitionError(workflow, f"run must be an ordinary method; got {run!r}")
-    if is_async(run):
-        raise DefinitionError(workflow, "run() must not be async; its steps may be")
     if inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run):
         raise DefinitionError(workflow, "run() must not be a generator: call the steps, do not yield them")
+    if is_async(run) and not cls._is_async:
+        raise DefinitionError(
+            workflow,
+            f"run() is async, and a Workflow's is not: write class {workflow}(AsyncWorkflow), or def run(). Steps may "
+            "be async in both",
+        )
+    if cls._is_async and not is_async(run):
+        raise DefinitionError(
+            workflow,
+            f"run() of an AsyncWorkflow is awaited: write async def run(), or class {workflow}(Workflow). Steps may be "
+            "plain in both",
+        )
     parameters = list((parameters_of(run) or {}).values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,

@@ -134,6 +134,7 @@ class Plan:
         cancel_conditions: Base classes' first.
         policies: The class's policies, base classes' first: later ones win.
         is_procedural: The class has ``run()``, which decides the order.
+        is_async: That ``run()`` is a coroutine.
         hooks: The names of the hooks that the class overrides.
         fingerprint: SHA-256 hex of the names and options; the same in every process that has the same code.
     """
@@ -145,6 +146,7 @@ class Plan:
     is_procedural: bool = False
     hooks: frozenset[str] = frozenset()
     fingerprint: str = ""
+    is_async: bool = False
     _positions: dict[str, int] = field(init=False, repr=False, compare=False)
     _following: tuple[StepSpec | None, ...] = field(init=False, repr=False, compare=False)
 

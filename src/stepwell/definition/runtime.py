@@ -99,7 +99,11 @@ class Runtime(Protocol):
     def call_step(
         self, spec: StepSpec, workflow: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A step was called on the workflow's instance."""
+        """A step was called on the workflow's instance; in an ``async def run()`` the answer is a coroutine."""
+        ...
+
+    def durable(self, what: str, work: Callable[[], Any]) -> Any:
+        """Do it; called in an ``async def run()``, answer a coroutine that does it on the activation's thread."""
         ...
 
     def program(self, verb: str) -> Program:

@@ -22,6 +22,7 @@ from stepwell.errors import DefinitionError, RunError
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from stepwell.definition.async_workflow import AsyncWorkflow
     from stepwell.definition.options import StepOptions
     from stepwell.definition.runtime import Runtime
 
@@ -80,6 +81,10 @@ class Step(Declared, Generic[W, P, R_co]):
     @overload
     def __get__(self, workflow: None, owner: type | None = None) -> Step[W, P, R_co]: ...
     @overload
+    def __get__(
+        self, workflow: AsyncWorkflow[Any], owner: type | None = None
+    ) -> BoundStep[P, Coroutine[Any, Any, R_co]]: ...
+    @overload
     def __get__(self, workflow: W, owner: type | None = None) -> BoundStep[P, R_co]: ...
     def __get__(self, workflow: Any, owner: type | None = None) -> Any:
         return self if workflow is None else BoundStep(self, workflow)
@@ -98,6 +103,8 @@ class BoundStep(Generic[P, R_co]):
     While the instance is being run, calling it goes through the journal. Otherwise it is an ordinary method:
     a unit test calls it and gets what the body returns. An ``async def`` step called plainly is run to its
     end, and so is a generator; where an event loop already runs in this thread, the coroutine is returned.
+
+    A step of an ``AsyncWorkflow`` is awaited, in ``run()`` and in a test.
     """
 
     __slots__ = ("_options", "_step", "_workflow")
@@ -170,13 +177,24 @@ class BoundStep(Generic[P, R_co]):
         return spec if spec is not None and spec.function is self._step.function else None
 
     def _call_plainly(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        answer: Any = self._step.function(self._workflow, *args, **kwargs)
-        if self._step.kind is StepKind.RESUMABLE:
-            answer = _exhausted(answer)
-        if inspect.iscoroutine(answer) and not _loop_is_running():
-            answer = asyncio.run(answer)
+        answer: Any
+        is_of_async = getattr(self._workflow, "_is_async", False)
+        if is_of_async and (self._workflow._runtime is None or _loop_is_running()):
+            answer = self._awaited(*args, **kwargs)
+        else:
+            answer = self._body(*args, **kwargs)
+            if inspect.iscoroutine(answer) and not _loop_is_running():
+                answer = asyncio.run(answer)
         result: R_co = answer
         return result
+
+    def _body(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        answer = self._step.function(self._workflow, *args, **kwargs)
+        return _exhausted(answer) if self._step.kind is StepKind.RESUMABLE else answer
+
+    async def _awaited(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        answer = self._body(*args, **kwargs)
+        return await answer if inspect.iscoroutine(answer) else answer
 
     def _refuse_a_part(self) -> None:
         """An override calls the generator that it overrides: that would do all items without a checkpoint."""

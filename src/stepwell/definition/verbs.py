@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 from uuid import UUID
 
 from stepwell.definition import checks
+from stepwell.definition.durable import durable, durable_one_off
 from stepwell.definition.options import broken_policies
 from stepwell.definition.runtime import Runtime, current
 from stepwell.definition.unset import UNSET
@@ -32,13 +33,15 @@ class Verbs:
     Each is journaled when it is over, and a replay passes it with what is recorded. Calls of one verb with the same
     name are told apart by their number, so the order of such calls is part of the code's history.
 
-    Called in a step, or in a class without ``run()``, they raise ``RunError``.
+    Called in a step, or in a class without ``run()``, they raise ``RunError``. An ``AsyncWorkflow`` awaits them.
     """
 
     _runtime: Runtime | None = None
+    _is_async: ClassVar[bool] = False
 
     # steps and other workflows
 
+    @durable_one_off
     def step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function as a step of this name, once, and answer its result; for what is no method.
 
@@ -60,6 +63,7 @@ class Verbs:
         answer: T = self._program("step()").call_function(name, function, args, kwargs)
         return answer
 
+    @durable
     def call(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Start a run of another workflow, wait until it is over, and answer its result.
 
@@ -91,6 +95,7 @@ class Verbs:
 
     # time
 
+    @durable
     def sleep(self, duration: timedelta, *, name: str | None = None) -> None:
         """Wait for a while; the run costs a row meanwhile, and no thread.
 
@@ -104,6 +109,7 @@ class Verbs:
         _refuse(checks.broken_duration(duration, zero=True), "sleep(): duration")
         self._program("sleep()").sleep(duration, None, name)
 
+    @durable
     def sleep_until(
         self, instant: datetime | Callable[[], datetime] | str, *, name: str | None = None
     ) -> None:
@@ -123,6 +129,7 @@ class Verbs:
 
     # conditions
 
+    @durable
     def wait_until(
         self,
         condition: Callable[..., object] | str,
@@ -157,6 +164,7 @@ class Verbs:
         _refuse_condition(condition, "wait_until()")
         return self._program("wait_until()").wait_until(poll, name, {"on_exception": _policies(on_exception)})
 
+    @durable
     def continue_if(
         self,
         condition: Callable[..., object] | str,
@@ -179,6 +187,7 @@ class Verbs:
 
     # signals
 
+    @durable
     def wait_for_signal(
         self,
         name: str,
@@ -232,6 +241,10 @@ class Verbs:
         return self._program("uuid4()").uuid4()
 
     # who runs
+
+    def _durable(self, what: str, work: Callable[[], Any]) -> Any:
+        """Do it, or answer what does it once it is awaited, where it is a coroutine that calls."""
+        return work() if self._runtime is None else self._runtime.durable(what, work)
 
     def _program(self, verb: str) -> Program:
         return self._active(verb).program(verb)

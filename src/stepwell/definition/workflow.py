@@ -12,6 +12,7 @@ from uuid import UUID
 from stepwell.definition.calls import call_of
 from stepwell.definition.checks import broken_duration
 from stepwell.definition.cursor import Cursor
+from stepwell.definition.durable import durable_in_run
 from stepwell.definition.hooks import Hooks
 from stepwell.definition.launching import Launcher, LaunchOptions, launcher_of
 from stepwell.definition.metaclass import WorkflowMeta
@@ -309,6 +310,7 @@ class Workflow(Hooks, Verbs, Generic[H], metaclass=WorkflowMeta):
 
     # what a step can say
 
+    @durable_in_run
     def pause(self, reason: str | None = None, *, done: bool = False) -> None:
         """Stop the run until somebody resumes it; in a step this does not return.
 

@@ -442,6 +442,10 @@ def recorded_position(error: BaseException) -> int | None:
     while found is not None and id(found) not in seen:
         seen.add(id(found))
         position = getattr(found, _POSITION, None)
+        if position is None and isinstance(found, BaseExceptionGroup):
+            # A task group wraps what passes through it.
+            inside = (recorded_position(error) for error in found.exceptions)
+            position = next((each for each in inside if each is not None), None)
         if isinstance(position, int):
             return position
         found = found.__cause__ or found.__context__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import logging
 from dataclasses import replace
@@ -12,6 +13,8 @@ from stepwell.definition.plan import StepSpec
 from stepwell.definition.runtime import current
 from stepwell.entries import Settlement
 from stepwell.errors import Unstorable
+from stepwell.execution.async_body import is_the_end
+from stepwell.execution.async_program import AsyncProgram
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.notices import Notices
 from stepwell.execution.primitives.steps import StepRunner
@@ -20,9 +23,9 @@ from stepwell.execution.program import Closed, ReplayProgram, recorded_position
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
-from stepwell.execution.suspension import LeaseLost
+from stepwell.execution.suspension import Interrupted, LeaseLost
 from stepwell.requests import StopRequest
-from stepwell.states import ExecutionState, Kind, Outcome, RunState
+from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["ReplayDriver"]
 
@@ -58,7 +61,8 @@ class ReplayDriver:
 
     def _replayed(self) -> Activated | None:
         """Call ``run()`` once. None when it is to be called again at once."""
-        program = ReplayProgram(self._recorder, self._runtime)
+        kind = AsyncProgram if self._recorder.run.plan.is_async else ReplayProgram
+        program = kind(self._recorder, self._runtime)
         self._runtime.replay = program
         try:
             program.honour_requests()
@@ -69,8 +73,11 @@ class ReplayDriver:
             raise
         except BaseException as error:
             if program.is_closed:
-                self._warn_of_swallowing(error)
+                if not self._recorder.run.plan.is_async or not is_the_end(error):
+                    self._warn_of_swallowing(error)
                 return program.outcome()
+            if isinstance(error, Interrupted):
+                return self._interrupted()
             return self._failed(program, error)
         if program.is_closed:
             self._warn_of_swallowing(None)
@@ -85,7 +92,8 @@ class ReplayDriver:
         workflow.version = run.version
         token = current.set(runtime)
         try:
-            return workflow.run(**copy.deepcopy(dict(run.args)))
+            call = functools.partial(workflow.run, **copy.deepcopy(dict(run.args)))
+            return call() if runtime.async_body is None else runtime.async_body.run(call)
         finally:
             current.reset(token)
 
@@ -101,6 +109,13 @@ class ReplayDriver:
                 "error": None if error is None else repr(error),
             },
         )
+
+    def _interrupted(self) -> Activated:
+        """The worker drains, and has stopped a ``run()`` that was waiting for something of its own."""
+        recorder = self._recorder
+        recorder.catch_up()
+        recorder.context.roll_back()
+        return recorder.hand_back(reason=Reason.INTERRUPTED)
 
     # -- how run() ended ----------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from stepwell.definition.runtime import Logger, current
 from stepwell.definition.starting import Starter
 from stepwell.errors import RunError
 from stepwell.execution.arguments import Arguments
+from stepwell.execution.async_body import AsyncBody
 from stepwell.execution.attempts import key_renewals
 from stepwell.execution.context import Context
 from stepwell.execution.cursor import Cursor
@@ -54,6 +55,7 @@ class ActivationRuntime:
         arguments: The start's, as steps see them.
         replay: The body of ``run()``, if the class has one.
         body: The instance whose ``run()`` is called: its steps see what it has put on itself.
+        async_body: That ``run()`` as a coroutine, if it is one.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -69,6 +71,7 @@ class ActivationRuntime:
         self.failure: BaseException | None = None
         self.replay: Program | None = None
         self.body: Any = None
+        self.async_body: AsyncBody | None = None
 
     def attempting(self, site: Site | None, scope: Scope) -> _Attempting:
         """``with`` this for one attempt: answer a fresh instance of the workflow that is connected to this activation.
@@ -103,7 +106,13 @@ class ActivationRuntime:
     @property
     def is_in_body(self) -> bool:
         """It is ``run()`` itself that runs now: no step, no condition, no hook."""
-        return self.replay is not None and self._scope is None
+        return self.replay is not None and (self._scope is None or self._coroutine is not None)
+
+    @property
+    def _coroutine(self) -> AsyncBody | None:
+        """The coroutine of ``run()``, if it is what runs in this task."""
+        body = self.async_body
+        return body if body is not None and body.is_here else None
 
     @property
     def is_in_step(self) -> bool:
@@ -139,6 +148,8 @@ class ActivationRuntime:
 
     @property
     def context(self) -> Context:
+        if self._coroutine is not None:
+            self._coroutine.check("self.context")
         return self._recorder.context
 
     @property
@@ -199,7 +210,13 @@ class ActivationRuntime:
             "whole and cannot contain another one. Move the shared code into an ordinary method and call that."
         )
 
+    def durable(self, what: str, work: Callable[[], Any]) -> Any:
+        coroutine = self._coroutine
+        return work() if coroutine is None else coroutine.call(what, work)
+
     def program(self, verb: str) -> Program:
+        if self._coroutine is not None:
+            self._coroutine.check(verb)
         if self.replay is None:
             raise RunError(
                 f"{verb} works in run(), and {self._run.plan.workflow} has none: say it by an option of a step, such "
@@ -268,7 +285,7 @@ class ActivationRuntime:
         return None if self._site is None else self._site.label
 
     def _in_step(self, what: str) -> Scope:
-        if self._scope is None:
+        if self._scope is None or self._coroutine is not None:
             raise RunError(f"{what} works inside a step only: what it answers elsewhere is not journaled.")
         return self._scope
 

@@ -120,7 +120,7 @@ def _heroic(self: Any, hero: str) -> None: ...
 @pytest.mark.parametrize(
     ("run", "text"),
     [
-        (_later, "run() must not be async; its steps may be"),
+        (_later, "run() is async, and a Workflow's is not: write class Order(AsyncWorkflow), or def run()"),
         (_each, "run() must not be a generator: call the steps, do not yield them"),
         (_nothing, "run() must take self as its first parameter"),
         (_many, "run() gets its arguments by name; *items: 'str' has none"),
