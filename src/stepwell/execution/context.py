@@ -68,6 +68,12 @@ class Context(MutableMapping[str, Any]):
     def __delitem__(self, name: str) -> None:
         del self._open()[name]
 
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        # What is kept, not what was given: a change of it counts.
+        return self[name]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._open())
 

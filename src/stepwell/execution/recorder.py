@@ -99,22 +99,26 @@ class Recorder:
     def begin_replay(self) -> None:
         """``run()`` begins at its top: the context is as it was at the start."""
         self.context.restart()
-        self._deltas = {fact.position: fact for fact in self.history if fact.context_delta is not None}
+        changed = [fact for fact in self.history if fact.context_delta is not None]
+        self._deltas = {fact.position: fact for fact in sorted(changed, key=lambda fact: fact.position)}
         before_all = takewhile(lambda fact: fact.kind == Kind.CONTEXT, self.history)
         self.replay(list(before_all))
 
     def replay(self, facts: Sequence[Fact]) -> None:
-        """A call is answered by these rows: what they changed is changed now, and what people changed before them."""
+        """A call is answered by these rows: what they changed is changed now, and what was changed before them.
+
+        That is whatever has an earlier position, as on the first pass: the changes of a call that was tried anew come
+        after those of the calls that were made between its attempts.
+        """
         if not self._deltas or not facts:
             return
         last = facts[-1].position
-        outside = (p for p, fact in self._deltas.items() if fact.kind == Kind.CONTEXT and p < last)
-        for position in sorted({*outside, *(fact.position for fact in facts)}):
+        for position in list(takewhile(lambda position: position <= last, self._deltas)):
             self._apply(position)
 
     def catch_up(self) -> None:
         """Nothing more is answered by what was loaded: the context is what the whole journal says."""
-        for position in sorted(self._deltas):
+        for position in list(self._deltas):
             self._apply(position)
 
     def _apply(self, position: int) -> None:

@@ -95,6 +95,16 @@ def test_a_change_deep_inside_is_found() -> None:
     assert run.memory == {"items": [{"n": 3}, 2]}
 
 
+def test_what_setdefault_answers_is_what_is_kept() -> None:
+    """``setdefault("items", []).append(...)`` is not lost the first time."""
+    run = run_with(
+        lambda self: self.context.setdefault("items", []).append(1),
+        lambda self: self.context.setdefault("items", []).append(2),
+    ).drive()
+
+    assert run.memory == {"items": [1, 2]}
+
+
 def test_a_later_change_of_ones_own_object_does_not_reach_in() -> None:
     """The context keeps a copy: what the author does to the original afterwards is the author's."""
 
