@@ -48,6 +48,11 @@ class Site:
         return self.spec.name
 
     @property
+    def here(self) -> str | None:
+        """Where the run stands while it is not over: at this step; ``run()`` itself is no step."""
+        return self.following if self.kind is Kind.BODY else self.spec.name
+
+    @property
     def is_wait(self) -> bool:
         """It is a call in ``run()`` that only waits."""
         return self.is_called and self.kind is not Kind.STEP

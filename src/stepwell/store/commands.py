@@ -187,6 +187,7 @@ class Commands:
             return _ask(connection, run, request)
         if run.state in ATTENTION:
             note(connection, run, "skip", now, by, reason=reason)
+            try_escaped_anew(connection, run, now)
         _begin_anew(connection, run, now, stop_request=replace(request, was=run.state).text())
         return Done(Answer.DONE, ready_in=run.queue)
 

@@ -65,6 +65,7 @@ class Attempt:
 
     def __post_init__(self) -> None:
         self.spec = self.site.spec
+
     is_set: bool = False
 
     @property

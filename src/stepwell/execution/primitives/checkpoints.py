@@ -82,7 +82,7 @@ class _Checkpoints:
         )
         try:
             with shielded():
-                recorder.record(row, next_step=attempt.spec.name, scope=attempt.scope)
+                recorder.record(row, next_step=attempt.site.here, scope=attempt.scope)
                 attempt.cursor, attempt.has_progressed = text, True
         except WritesRefused as refused:
             # As a flush by the body itself would have raised it.

@@ -245,7 +245,7 @@ class Failures:
         details = policy_details(decision.label, is_set=attempt.is_set, kept=kept)
         row = attempt.failure_row(error, ExecutionState.FAILED, outcome, recorder.now(), details)
         if decision.wait <= timedelta():
-            recorder.record(row, *attempt.closing, next_step=attempt.spec.name)
+            recorder.record(row, *attempt.closing, next_step=attempt.site.here)
             return None
         due = recorder.now() + decision.wait
         again = attempt.site.row(
@@ -273,7 +273,7 @@ class Failures:
             outcome = _outcome_of(error)
         row = attempt.failure_row(error, ExecutionState.FAILED, outcome, self._recorder.now(), details)
         return self._recorder.stop(
-            _settled(state, reason, row), row, *attempt.closing, next_step=attempt.spec.name
+            _settled(state, reason, row), row, *attempt.closing, next_step=attempt.site.here
         )
 
 

@@ -257,7 +257,7 @@ class StepRunner:
                 self._failures.undo(attempt)
                 row = attempt.row(ExecutionState.CANCELED, Outcome.PAUSED, self._recorder.now())
                 settlement = Settlement(RunState.PAUSED, reason=reason)
-                return self._recorder.stop(settlement, row, next_step=attempt.spec.name)
+                return self._recorder.stop(settlement, row, next_step=attempt.site.here)
             case ContinueRequested(wait=wait, is_written=True):
                 self._failures.undo(attempt)
                 self._continue(attempt, wait)
@@ -308,7 +308,7 @@ class StepRunner:
             cursor=attempt.cursor,
             continues_from=attempt.position,
         )
-        recorder.record(row, successor, next_step=attempt.spec.name, scope=scope)
+        recorder.record(row, successor, next_step=attempt.site.here, scope=scope)
 
 
 def _predecessor(announced: Fact | None, last: Fact | None) -> int | None:
