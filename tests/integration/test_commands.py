@@ -10,14 +10,14 @@ from unittest.mock import patch
 from uuid import UUID
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from stepwell import InvalidTransition, Run, RunNotFound, RunState
 from stepwell.ids import new_run_id
 from stepwell.states import ATTENTION, VERBS
 from stepwell.store.commands import Answer
 from stepwell.store.database import AnswerLost
-from stepwell.store.schema import executions
+from stepwell.store.schema import executions, runs
 from tests.integration.store.rig import at_once
 from tests.integration.town import HOUR, NOON, SECOND, Forever, Parcel, Plain, Town
 
@@ -387,6 +387,15 @@ def test_a_command_whose_answer_was_lost_is_said_again(town: Town, verb: str) ->
         assert GIVE[verb](run) is UNCHANGED
     assert run.state == OUTCOMES[verb, RunState.WAITING][1]
     assert [row.name for row in run.steps] == [verb]
+
+
+def test_a_cancel_that_is_said_again_tells_the_parent(town: Town) -> None:
+    """Whoever waits for the run is looked after by whichever of the two is answered."""
+    parent, run = plain(town), plain(town)
+    with town.well.database.begin() as connection:
+        connection.execute(update(runs).where(runs.c.id == run.id).values(parent_id=parent.id))
+        done = [town.well.commands.cancel(connection, run.id, NOON, None, None) for _ in range(2)]
+    assert [(each.answer, each.parent) for each in done] == [(DONE, parent.id), (UNCHANGED, parent.id)]
 
 
 def test_a_skip_that_is_said_again_skips_one_step(town: Town) -> None:

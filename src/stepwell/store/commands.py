@@ -206,7 +206,8 @@ class Commands:
         """
         run = self.lock(connection, run_id, "cancel")
         if run.state == RunState.CANCELED:
-            return _UNCHANGED
+            # Perhaps by this very command, whose answer was lost: whom its end concerns has not been told then.
+            return replace(_UNCHANGED, parent=run.parent_id)
         request = StopRequest("cancel", reason, by, now, run.current_step)
         if run.state == RunState.RUNNING:
             return _ask(connection, run, request)
@@ -279,13 +280,15 @@ def _ask(connection: Connection, run: RunRow, request: StopRequest) -> Done:
 
 def _ask_next(connection: Connection, run: RunRow, request: StopRequest, now: datetime) -> Done:
     """Leave a request for whoever takes up the run, which nobody drives: it is due for that at once."""
+    request = replace(request, was=run.state)
+    if run.state == RunState.READY:
+        # It keeps its place in the queue.
+        return _ask(connection, run, request)
     standing = StopRequest.parse(run.stop_request)
     if standing is not None and standing.verb == request.verb:
-        if run.state == RunState.READY:
-            return _REQUESTED
-        # Of one who is gone, or of a run that waits with it: who asked first is told of.
+        # Left to a worker that was lost: who asked first is told of.
         request = standing
-    _make_ready(connection, run, now, stop_request=replace(request, was=request.was or run.state).text())
+    _make_ready(connection, run, now, stop_request=request.text())
     return Done(Answer.REQUESTED, ready_in=run.queue)
 
 

@@ -112,10 +112,12 @@ STOPPED = [RunState.PAUSED, RunState.FAILED]
 def test_a_worker_does_it_and_tells_the_class(driver: Driver, verb: str, state: RunState) -> None:
     """It is asked for, and the run is due at once; no body runs. The journal says who asked, why, and of what."""
     run = bring(driver, state)
-    bodies = story(run)
+    bodies, due_at = story(run), run.info().due_at
+    driver.clock.travel(timedelta(seconds=1))
     assert getattr(run, verb)("enough", by="ann") is REQUESTED
     row = run.info()
     assert (row.state, row.lane, heard) == ("ready", "default", [])
+    assert row.due_at == (due_at if state is RunState.READY else driver.clock.now())
     driver.drain()
 
     row = run.info()
@@ -233,6 +235,7 @@ def test_a_request_to_a_dead_worker_is_taken_over_by_the_next_command(driver: Dr
     driver.drain()
 
     assert heard == [("cancel", "first")]
+    assert run.steps[-1].details["from"] == "running"
 
 
 def test_the_end_is_an_end_like_any_other(driver: Driver) -> None:
