@@ -12,7 +12,7 @@ from stepwell.definition.starting import Call
 from stepwell.errors import RunError, WrongArguments
 from stepwell.serialization.paths import with_article
 
-__all__ = ["call_of", "calls_of"]
+__all__ = ["arguments_of_run", "call_of", "calls_of"]
 
 
 def call_of(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
@@ -73,6 +73,15 @@ def calls_of(cls: Any, items: Iterable[Any]) -> Iterable[Call]:
                 f"{cls.__name__}.start_many() takes mappings of arguments, or calls made by "
                 f"{cls.__name__}.with_args(...); got {_short(item)}."
             )
+
+
+def arguments_of_run(cls: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments for another pass through ``run()`` of the same class; its hero stays.
+
+    Raises:
+        WrongArguments: They are not those of ``run()``.
+    """
+    return _bound(cls, (), dict(kwargs))
 
 
 def _refuse_abstract(cls: Any) -> None:

@@ -72,6 +72,10 @@ class Program(Protocol):
         """End the run as completed, with this result."""
         ...
 
+    def start_over(self, args: Mapping[str, Any], context: Any) -> NoReturn:
+        """End the run as completed, and have another one go on in its place."""
+        ...
+
     @property
     def now(self) -> datetime:
         """The instant at which the last durable call ended."""

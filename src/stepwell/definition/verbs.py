@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 from uuid import UUID
 
 from stepwell.definition import checks
 from stepwell.definition.durable import durable, durable_one_off
 from stepwell.definition.options import broken_policies
 from stepwell.definition.runtime import Runtime, current
-from stepwell.definition.unset import UNSET
+from stepwell.definition.unset import UNSET, Unset
 from stepwell.definition.waits import Poll, Signal, broken_poll, broken_signal
 from stepwell.errors import RunError
 from stepwell.policies import Policy
@@ -92,6 +92,27 @@ class Verbs:
             WrongArguments: The arguments are not those of the class.
         """
         return self._program("call()").call(workflow, args, kwargs)
+
+    def start_over(self, *, context: Mapping[str, Any] | Unset = UNSET, **args: Any) -> NoReturn:
+        """End this run as completed and have another one go on in its place; this does not return.
+
+        For workflows without an end: each wake of a run replays its journal, so one that goes round for years begins a
+        new journal from time to time. The successor has the same identity, hero, parent, queue and priority, and what
+        is unread in the mailbox. ``run.result()`` of this run answers the result of the last one in the chain.
+
+        Args:
+            context: What the successor's context begins with; as it is now, by default.
+            **args: The arguments for its ``run()``; those that are left out have their defaults.
+
+        Durability:
+            The end of this run, the start of the other one and what it takes over are one transaction. What somebody
+            asks of the run meanwhile, to pause or to cancel it, comes first.
+
+        Raises:
+            WrongArguments: The arguments are not those of ``run()``.
+            Unstorable: An argument or a value of the context cannot be stored.
+        """
+        self._program("start_over()").start_over(args, context)
 
     # time
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from stepwell.requests import StopRequest
 from stepwell.states import TERMINAL, ExecutionState, Kind, Reason, RunState
+from stepwell.store.children import successor_of
 from stepwell.store.rows import ExecutionRow, RunRow
 
 __all__ = ["explain"]
@@ -36,7 +37,7 @@ def explain(
         case RunState.FAILED:
             text = f"failed{at} {since}{_reason(run)}{_error(run)}; run.resume() tries again"
         case RunState.COMPLETED:
-            text = f"completed {_ago(now - run.changed_at)} ago"
+            text = f"completed {_ago(now - run.changed_at)} ago{_continued(run)}"
         case RunState.CANCELED:
             text = f"was canceled{_by(history, 'cancel')} {_ago(now - run.changed_at)} ago{_reason(run)}"
     more = f"{_request(run, now)}{_attempts(run, history)}{_unread(run, unread or {})}"
@@ -76,6 +77,11 @@ def _awaited(run: RunRow, history: Sequence[ExecutionRow]) -> str:
     if run.reason == Reason.GATE:
         return "its gate to open: run.wake() makes it look again"
     return _why(run)
+
+
+def _continued(run: RunRow) -> str:
+    successor = successor_of(run)
+    return "" if successor is None else f"; it was started over, and run {successor} goes on in its place"
 
 
 def _called(waits: Sequence[ExecutionRow]) -> Mapping[str, str] | None:

@@ -26,6 +26,7 @@ from stepwell.errors import (
     UnknownWorkflow,
 )
 from stepwell.states import RunState
+from stepwell.store.children import successor_of
 from stepwell.store.commands import Answer
 from stepwell.store.mailbox import unread_names
 from stepwell.store.reads import find_run, history
@@ -97,6 +98,12 @@ class Run:
         return self.info().workflow
 
     @property
+    def successor(self) -> Run | None:
+        """The run that goes on in this one's place, if it was started over."""
+        found = successor_of(self.info())
+        return None if found is None else Run(self._engine, found, created=False)
+
+    @property
     def current_step(self) -> str | None:
         """The step that the run is at; None past the last one."""
         return self.info().current_step
@@ -118,7 +125,7 @@ class Run:
         return [decoded(row, self._engine.codec) for row in stored_journal(self._engine, self.id)]
 
     def result(self, timeout: timedelta | None = None) -> Any:
-        """Wait for the end of the run and answer its result.
+        """Wait for the end of the run and answer its result; where it was started over, that of the last one.
 
         Args:
             timeout: How long to wait; None waits as long as it takes, zero does not wait.
@@ -136,25 +143,29 @@ class Run:
         limit = None
         if timeout is not None:
             limit = time.monotonic() + require_duration(timeout, "timeout").total_seconds()
-        pause, seen = _FIRST_POLL, 0
+        pause, seen, run = _FIRST_POLL, 0, self
         while True:
-            row = self.info()
+            row = run.info()
+            successor = successor_of(row)
+            if successor is not None:
+                run = Run(self._engine, successor)
+                continue
             if row.state == RunState.COMPLETED:
                 return None if row.result is None else self._decoded(row.result, "result")
             self._raise_if_stopped(row)
             left = None if limit is None else limit - time.monotonic()
             if left is not None and left <= 0:
-                raise ResultTimeout(f"run {self.id} is {row.state} after {timeout}: {self.explain()}")
+                raise ResultTimeout(f"run {row.id} is {row.state} after {timeout}: {run.explain()}")
             seen = self._engine.hub.wait_for_ending(seen, pause if left is None else min(pause, left))
             pause = min(pause * 1.5, _LONGEST_POLL)
 
     def _raise_if_stopped(self, row: RunRow) -> None:
         if row.state == RunState.FAILED:
             raise RunFailed(
-                self.id, row.reason or "", error_class=row.error_class, error_message=row.error_message
+                row.id, row.reason or "", error_class=row.error_class, error_message=row.error_message
             )
         if row.state == RunState.CANCELED:
-            raise RunCanceled(f"run {self.id} was canceled ({row.reason or 'no reason given'}).")
+            raise RunCanceled(f"run {row.id} was canceled ({row.reason or 'no reason given'}).")
 
     def explain(self) -> str:
         """What the run waits for, since when, and who can release it, as a sentence or two."""

@@ -24,7 +24,8 @@ from stepwell.errors import DefinitionError, RunError, RunNotFound, RunNotLive, 
 from stepwell.ids import new_token
 from stepwell.observer import EventKind
 from stepwell.states import TERMINAL
-from stepwell.store.mailbox import Message, find_sent, insert_signal, settle_pending, wake
+from stepwell.store.children import successor_of
+from stepwell.store.mailbox import Message, find_sent, forward, insert_signal, settle_pending, wake
 from stepwell.store.reads import find_run
 from stepwell.store.rows import RunRow
 
@@ -35,6 +36,14 @@ __all__ = ["PAYLOAD_LIMIT", "Signals"]
 
 _log = logging.getLogger(__name__)
 PAYLOAD_LIMIT: Final = 1024 * 1024
+
+
+class _Moved(Exception):
+    """The run was started over: another one reads its signals."""
+
+    def __init__(self, successor: UUID) -> None:
+        super().__init__()
+        self.successor = successor
 
 
 class Signals:
@@ -70,6 +79,13 @@ class Signals:
         self._put(Message(run_id, None), options)
 
     def _put(self, message: Message, options: StartOptions) -> bool:
+        while True:
+            try:
+                return self._put_once(message, options)
+            except _Moved as moved:
+                message = replace(message, run_id=moved.successor)
+
+    def _put_once(self, message: Message, options: StartOptions) -> bool:
         engine = self._engine
         engine.connect()
         runtime = current_step_scope(engine)
@@ -174,6 +190,9 @@ class Signals:
             if message.name is not None:
                 _warn_of_unknown(run, message.name)
             return run
+        successor = None if run is None else successor_of(run)
+        if successor is not None:
+            raise _Moved(successor)
         if message.name is None:
             return None
         if run is None:
@@ -187,7 +206,8 @@ class Signals:
             now: datetime = engine.now()
             wake(connection, [run_id], now)
             settle_pending(connection, signal_ids)
-            run = find_run(connection, run_id)
+            # It may have been started over while the sender's transaction was open.
+            run = find_run(connection, forward(connection, run_id, now))
             return None if run is None else run.lane
 
         queue = engine.database.repeating(work)

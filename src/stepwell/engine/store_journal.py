@@ -16,8 +16,9 @@ from sqlalchemy.exc import DBAPIError
 from stepwell.engine.children import facts_of
 from stepwell.engine.leases import Lease
 from stepwell.engine.step_scope import StepScope
+from stepwell.engine.succession import succeed
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
-from stepwell.execution.journal import Body, ChildFacts, Fact, Letter, Scope, TransientConflict
+from stepwell.execution.journal import Body, ChildFacts, Fact, Letter, Scope, Succession, TransientConflict
 from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_token
 from stepwell.observer import Event, EventKind
@@ -123,6 +124,9 @@ class StoreJournal:
 
         facts: ChildFacts | None = self._insist(look)
         return facts
+
+    def succeed(self, scope: Scope, succession: Succession) -> None:
+        succeed(self._engine, self._lease.run_id, self._lease.token, scope, succession)
 
     def details_at_end(self) -> str | None:
         def look() -> str | None:

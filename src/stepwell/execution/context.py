@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 from stepwell.serialization import Codec
 
-__all__ = ["CONTEXT_VALUE_LIMIT", "Context", "merged"]
+__all__ = ["CONTEXT_VALUE_LIMIT", "Context", "handed_over", "merged"]
 
 CONTEXT_VALUE_LIMIT: Final = 16 * 1024
 
@@ -139,6 +139,17 @@ class Context(MutableMapping[str, Any]):
         """
         if self._values is not None:
             self._kept = self._whole(self._values)
+
+
+def handed_over(values: Mapping[str, Any], codec: Codec) -> tuple[str, str] | None:
+    """A context that another run begins with, whole and as a change; None for an empty one.
+
+    Raises:
+        Unstorable: A value is not plain JSON.
+    """
+    context = Context(None, codec)
+    context.update(values)
+    return context.changes()
 
 
 def merged(first: str | None, second: str | None) -> str | None:

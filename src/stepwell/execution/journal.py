@@ -26,6 +26,7 @@ __all__ = [
     "Letter",
     "RunFacts",
     "Scope",
+    "Succession",
     "TransientConflict",
     "WritesRefused",
 ]
@@ -146,6 +147,21 @@ class ChildFacts:
     error_message: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """What a run that is started over hands to the one that goes on in its place.
+
+    Attributes:
+        run_id: The successor.
+        args: Its arguments.
+        context: Its context, whole and as a change, as stored; None for an empty one.
+    """
+
+    run_id: UUID
+    args: Mapping[str, Any]
+    context: tuple[str, str] | None
+
+
 class Scope(Protocol):
     """The surroundings of one attempt at one step."""
 
@@ -260,6 +276,14 @@ class Journal(Protocol):
 
     def child(self, run_id: UUID) -> ChildFacts | None:
         """How a run stands that this one waits for, newest; None when its row is gone."""
+        ...
+
+    def succeed(self, scope: Scope, succession: Succession) -> None:
+        """Have the successor made in the scope's transaction, with the run's identity and what is in its mailbox.
+
+        Raises:
+            Unstorable: An argument cannot be stored.
+        """
         ...
 
     def details_at_end(self) -> str | None:

@@ -13,16 +13,18 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from stepwell.definition.calls import call_of
+from stepwell.definition.calls import arguments_of_run, call_of
 from stepwell.definition.functions import is_async
 from stepwell.definition.launching import target_of
 from stepwell.definition.plan import StepSpec
+from stepwell.definition.unset import UNSET
 from stepwell.definition.waits import Child, Poll, Signal
 from stepwell.entries import Settlement
 from stepwell.errors import StepFailed, Undecodable, Unstorable, WaitTimedOut
 from stepwell.execution.attempts import closed, is_final
+from stepwell.execution.context import handed_over
 from stepwell.execution.identity import arguments_of, call_key, digest_of
-from stepwell.execution.journal import Fact
+from stepwell.execution.journal import Fact, Succession, TransientConflict
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.approach import Approach
 from stepwell.execution.primitives.calls import child_failure
@@ -30,12 +32,14 @@ from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
 from stepwell.execution.suspension import Suspension
+from stepwell.ids import new_run_id
 from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Closed", "ReplayProgram", "recorded_position"]
 
 _log: Final = logging.getLogger(__name__)
+_MOST_CONFLICTS: Final = 10
 _POSITION: Final = "_stepwell_position"
 _UNCALLED: Final = frozenset({Kind.COMMAND, Kind.BODY, Kind.RECOVERY, Kind.CONTEXT})
 _WITH_ARGUMENTS: Final = frozenset({Kind.STEP, Kind.CALL})
@@ -256,6 +260,32 @@ class ReplayProgram:
             settlement = Settlement(RunState.COMPLETED, result=text)
             ended = self.end(settlement, ExecutionState.SKIPPED, Outcome.SKIPPED)
         self.close(ended)
+
+    def start_over(self, args: Mapping[str, Any], context: Any) -> NoReturn:
+        self._enter()
+        values = arguments_of_run(self._recorder.run.workflow, args)
+        with self._ours():
+            self._prepare()
+            kept = self._recorder.context if context is UNSET else context
+            succession = Succession(new_run_id(), values, handed_over(kept, self._codec))
+            ended = None
+            while ended is None:
+                self.honour_requests()
+                ended = self._hand_over(succession)
+        self.close(ended)
+
+    def _hand_over(self, succession: Succession) -> Activated | None:
+        now = self._recorder.now()
+        rows = [
+            closed(fact, ExecutionState.SKIPPED, Outcome.SKIPPED, now) for fact in self._history.open.values()
+        ]
+        for attempt in range(_MOST_CONFLICTS):
+            try:
+                return self._recorder.hand_over(succession, *rows)
+            except TransientConflict:
+                if attempt == _MOST_CONFLICTS - 1:
+                    raise
+        return None
 
     # -- values that replay alike -------------------------------------------------------------------------------
 

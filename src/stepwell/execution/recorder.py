@@ -13,7 +13,7 @@ from typing import Any, Final
 from stepwell.entries import Execution, Settlement, honoured
 from stepwell.execution.context import Context, merged
 from stepwell.execution.history import History
-from stepwell.execution.journal import Fact, Journal, RunFacts, Scope
+from stepwell.execution.journal import Fact, Journal, RunFacts, Scope, Succession
 from stepwell.execution.outcome import Activated
 from stepwell.execution.suspension import LeaseLost
 from stepwell.requests import StopRequest
@@ -216,6 +216,32 @@ class Recorder:
         self._write(rows, self.current_step, scope, replace(settlement, frees_identity=frees))
         request = StopRequest.parse(self.stop_request)
         return replace(self._activated(settlement), successor=None if request is None else request.successor)
+
+    def hand_over(self, succession: Succession, *rows: Execution) -> Activated | None:
+        """End the run and have another one go on in its place, unless something came since it was last looked at.
+
+        Returns:
+            None when something came: nothing was written, and the driver looks again.
+
+        Raises:
+            TransientConflict: The database undid it for reasons of its own.
+            WritesRefused: The database refuses it.
+        """
+        scope = self.journal.open_scope()
+        try:
+            self.journal.succeed(scope, succession)
+            settlement = Settlement(
+                RunState.COMPLETED,
+                reason=Reason.CONTINUED,
+                seen_wakeups=self.wakeups,
+                frees_identity=True,
+                details=json.dumps({"continued_as": str(succession.run_id)}),
+            )
+            if not self._write(rows, None, scope, settlement):
+                return None
+            return self._activated(settlement)
+        finally:
+            scope.close()
 
     def honour(
         self,

@@ -30,6 +30,7 @@ from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 __all__ = ["ReplayDriver"]
 
 _log: Final = logging.getLogger(__name__)
+_LONG: Final = 5000
 
 
 class ReplayDriver:
@@ -55,6 +56,7 @@ class ReplayDriver:
         ended = None
         while ended is None:
             ended = self._delayed() or self._replayed()
+        self._warn_of_length()
         if self._recorder.settled is not None:
             self._notices.settled(self._recorder.settled, self._runtime.failure)
         return replace(ended, error=self._runtime.failure) if ended.state is RunState.FAILED else ended
@@ -96,6 +98,20 @@ class ReplayDriver:
             return call() if runtime.async_body is None else runtime.async_body.run(call)
         finally:
             current.reset(token)
+
+    def _warn_of_length(self) -> None:
+        """Each wake replays the journal: a run that goes on for ever should begin a new one from time to time."""
+        run, length = self._recorder.run, len(self._recorder.history)
+        if length > _LONG:
+            _log.warning(
+                "a run has a long journal, which each of its wakes replays: self.start_over() begins a new one",
+                extra={
+                    "action": "run.long_journal",
+                    "run_id": str(run.id),
+                    "workflow": run.plan.workflow,
+                    "entries": length,
+                },
+            )
 
     def _warn_of_swallowing(self, error: BaseException | None) -> None:
         run = self._recorder.run

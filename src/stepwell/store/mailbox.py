@@ -16,10 +16,11 @@ from uuid import UUID
 from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
 from stepwell.states import RunState
+from stepwell.store.children import successor_of
 from stepwell.store.dialects import Dialect
-from stepwell.store.rows import SIGNAL, RunRow, SignalRow
+from stepwell.store.rows import RUN, SIGNAL, RunRow, SignalRow
 from stepwell.store.schema import runs, signals
-from stepwell.store.types import Micros
+from stepwell.store.types import UID, Micros
 
 __all__ = [
     "PENDING_AFTER",
@@ -27,6 +28,8 @@ __all__ = [
     "consume",
     "details_with_unread",
     "find_sent",
+    "forward",
+    "hand_over",
     "insert_signal",
     "settle_pending",
     "sweep_pending",
@@ -80,6 +83,15 @@ _CONSUME: Final = (
     update(signals)
     .where(signals.c.id == bindparam("signal_id"), signals.c.consumed_at.is_(None))
     .values(consumed_at=bindparam("at"), consumed_by=bindparam("position"))
+)
+_FIND: Final = select(*RUN.columns).where(runs.c.id == bindparam("run", type_=UID))
+_UNREAD_IDS: Final = select(signals.c.id).where(
+    signals.c.run_id == bindparam("run"), signals.c.consumed_at.is_(None)
+)
+_HAND_OVER: Final = (
+    update(signals)
+    .where(signals.c.id.in_(bindparam("ids", expanding=True)))
+    .values(run_id=bindparam("successor", type_=UID))
 )
 _PENDING: Final = (
     select(signals.c.id, signals.c.run_id)
@@ -195,9 +207,38 @@ def settle_pending(connection: Connection, signal_ids: Iterable[int]) -> None:
         connection.execute(_SETTLE, {"ids": ids})
 
 
+def hand_over(connection: Connection, run_id: UUID, successor_id: UUID) -> int:
+    """Give what is unread in a run's mailbox to the one that goes on in its place; answer how much that was."""
+    # Read first and without locks: where a transaction is open that has sent something, MariaDB would wait for it.
+    ids = list(connection.execute(_UNREAD_IDS, {"run": run_id}).scalars())
+    if ids:
+        connection.execute(_HAND_OVER, {"ids": ids, "successor": successor_id})
+    return len(ids)
+
+
+def forward(connection: Connection, run_id: UUID, now: datetime) -> UUID:
+    """Where the mail of a run goes: to itself, or to the one that goes on in its place, which is woken if some came.
+
+    A transaction that was open while the run was started over may have put something there since.
+    """
+    reader, successor = run_id, _successor(connection, run_id)
+    while successor is not None:
+        reader, successor = successor, _successor(connection, successor)
+    if reader != run_id and hand_over(connection, run_id, reader):
+        wake(connection, [reader], now)
+    return reader
+
+
+def _successor(connection: Connection, run_id: UUID) -> UUID | None:
+    run = RUN.one(connection.execute(_FIND, {"run": run_id}).first())
+    return None if run is None else successor_of(run)
+
+
 def sweep_pending(connection: Connection, now: datetime) -> int:
     """Do the wakes of signals whose sender died between its commit and the wake; answer how many."""
     rows = connection.execute(_PENDING, {"before": now - PENDING_AFTER}).all()
     wake(connection, {row.run_id for row in rows}, now)
     settle_pending(connection, [row.id for row in rows])
+    for run_id in {row.run_id for row in rows}:
+        forward(connection, run_id, now)
     return len(rows)

@@ -22,7 +22,6 @@ from stepwell import (
     step,
 )
 from stepwell.states import Reason, RunState
-from stepwell.store.rows import ExecutionRow
 from stepwell.testing import CrashPoint, Workbench
 
 HOUR = timedelta(hours=1)
@@ -126,7 +125,7 @@ def children_of(bench: Workbench, run: Run) -> list[Run]:
     return [bench.engine.run(row.id) for row in found if row.parent_id == run.id]
 
 
-def calls_of(run: Run) -> list[ExecutionRow]:
+def calls_of(run: Run) -> list[Any]:
     return [row for row in run.steps if row.kind == "call"]
 
 

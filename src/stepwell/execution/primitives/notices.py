@@ -19,7 +19,7 @@ from stepwell.errors import RunError
 from stepwell.execution.journal import Scope
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
-from stepwell.states import Outcome, RunState
+from stepwell.states import Outcome, Reason, RunState
 
 __all__ = ["Notices"]
 
@@ -54,6 +54,8 @@ class Notices:
     def settled(self, settlement: Settlement, error: BaseException | None) -> None:
         """The run is over, or needs attention, and that is durable."""
         match settlement.state:
+            case RunState.COMPLETED if settlement.reason == Reason.CONTINUED:
+                """Another run goes on in its place, and tells."""
             case RunState.COMPLETED:
                 text = settlement.result or "null"
                 self._tell("on_finish", lambda: self._recorder.codec.loads(text, what="result"))
