@@ -131,6 +131,13 @@ class Context(MutableMapping[str, Any]):
             stored.pop(name, None)
         self._kept = None
 
+    def is_changed(self) -> bool:
+        """Something is otherwise than it was at the last :meth:`keep`, or than what is durable if that came later."""
+        if self._values is None:
+            return False
+        before = self._durable() if self._kept is None else self._texts(self._loaded(self._kept))
+        return self._texts(self._values) != before
+
     def keep(self) -> None:
         """``run()`` calls something: what it has changed itself is not lost when that fails.
 

@@ -78,7 +78,7 @@ def ask(runtime: ActivationRuntime, site: Site, scope: Scope, function: Callable
 
 def refuse_changes(scope: Scope, context: Context, site: Site) -> None:
     """Raise if what was only asked has written something: nobody would commit it, or anybody."""
-    changed = "a record" if scope.has_changes() else "the context" if context.changes() else None
+    changed = "a record" if scope.has_changes() else "the context" if context.is_changed() else None
     if changed is not None:
         raise RunError(
             f"a condition of step {site.name!r} changed {changed}. Conditions are looked at, not journaled: "
