@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final, NoReturn, Protocol
 
+from stepwell.definition.checks import broken_duration
 from stepwell.errors import RunError
 from stepwell.serialization.paths import with_article
 
@@ -140,7 +141,11 @@ class Cursor:
 
         Raises:
             Unstorable: The value cannot be stored.
+            ValueError: ``wait`` is negative, or no timedelta.
         """
+        broken = None if wait is None else broken_duration(wait, zero=True)
+        if broken:
+            raise ValueError(f"skip_to(): wait {broken}")
         self._checkpoints.enter()
         self._text, self._value = self._encode(value)
         self._write()

@@ -448,6 +448,21 @@ def test_skip_to_leaves_the_step_for_a_while() -> None:
     assert run.ledger == ["from None", "from page 7"]
 
 
+def test_skip_to_with_a_wait_that_is_none_is_an_error_of_the_step() -> None:
+    """Before anything is written: the run has failed where it stood."""
+
+    class Rates(Workflow[None]):
+        @resumable_step
+        def pull(self) -> None:
+            self.cursor.skip_to("page 7", wait=5)  # type: ignore[arg-type]  # the mistake
+
+    run = MemoryRun(Rates).drive()
+
+    assert run.state is RunState.FAILED
+    assert "skip_to(): wait must be a timedelta" in str(run.error_message)
+    assert run.row("pull").cursor is None
+
+
 def test_suspend_keeps_what_was_written_with_the_cursor() -> None:
     """Between two checkpoints too: the items that were done are not done again."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Retry, Skip, Workflow, handles, step
+from stepwell import Retry, Skip, Workflow, handles, resumable_step, step
 from stepwell.states import Reason, RunState
 from tests.unit.execution.memory import START, Hero, MemoryRun
 
@@ -78,6 +78,41 @@ def test_every_verb_works_in_a_handler(verb: str) -> None:
     assert run.ledger == (["packed"] if again else [])
     assert run.memory == ({"packed": True} if again else {})
     assert len(bodies) == 1 + again
+
+
+@pytest.mark.parametrize("leave", ["suspend", "skip_to", "advance while somebody asks for a pause"])
+def test_a_handler_of_a_long_step_may_leave_it(leave: str) -> None:
+    """The step goes on later, from where the cursor then stands: also past the item that raised."""
+
+    class Rows(Workflow[None]):
+        @handles(Limited)
+        def leave(self, error: Exception) -> None:
+            match leave:
+                case "suspend":
+                    self.suspend(HOUR)
+                case "skip_to":
+                    self.cursor.skip_to(2, wait=HOUR)
+                case _:
+                    run.pause()
+                    self.cursor.advance()
+
+        @resumable_step
+        def walk(self) -> None:
+            for row in self.cursor.iterate(range(4)):
+                self.session.append(row)
+                if row == 1 and not self.cursor.resumed:
+                    raise Limited
+
+    run = MemoryRun(Rows)
+    run.drive()
+    if leave.startswith("advance"):
+        assert run.state is RunState.PAUSED
+        run.resume()
+        run.drive()
+
+    assert run.state is RunState.COMPLETED
+    assert run.ledger == ([0, 1, 2, 3] if leave == "suspend" else [0, 2, 3])
+    assert run.story == ["walk retried", "walk success"]
 
 
 @pytest.mark.parametrize("verb", ["skip", "cancel", "pause", "retry"])

@@ -430,3 +430,26 @@ def test_hooks_that_are_told_move_no_cursor() -> None:
 
     assert run.row("walk").cursor == "2"
     assert len(caught) == 1
+
+
+def test_a_verb_that_after_step_swallows_stands() -> None:
+    """As in a body: it belongs to the attempt, and what was decided is decided."""
+
+    class Careless(Workflow[None]):
+        @step
+        def one(self) -> None: ...
+
+        @step
+        def two(self) -> None: ...
+
+        def after_step(self, step: str, outcome: str) -> None:
+            if outcome == "success":
+                try:
+                    self.cancel("enough")
+                except BaseException:
+                    return
+
+    run = MemoryRun(Careless).drive()
+
+    assert run.is_over_as(RunState.CANCELED, "enough")
+    assert run.story == ["one canceled"]

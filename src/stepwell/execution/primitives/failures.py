@@ -29,6 +29,7 @@ from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
 from stepwell.execution.suspension import (
     CancelRequested,
+    ContinueRequested,
     FinishRequested,
     LeaseLost,
     PauseRequested,
@@ -154,6 +155,9 @@ class Failures:
                 return self._do(attempt, error, Decision(Verb.PAUSE, reason=reason))
             case RetryRequested(wait=wait, rewind=rewind):
                 return self.retry_itself(attempt, wait, error, rewind=rewind)
+            case ContinueRequested(wait=wait):
+                # A long step goes on from its cursor, which the handler may have moved.
+                return self.retry_itself(attempt, wait, error)
             case FinishRequested(result=result):
                 return self.finish(attempt, result)
         raise RunError(f"{type(request).__name__} has no meaning in a handler")

@@ -161,6 +161,7 @@ class StepRunner:
             value = self._body(attempt, workflow)
             text = self._encode(attempt.spec, value)
             self._notices.succeeded(workflow, attempt.spec)
+            self._check_verbs(attempt.spec)
             self._check_writes(attempt)
         except (LeaseLost, TransientConflict):
             raise
@@ -214,10 +215,14 @@ class StepRunner:
             self._journal.body_ends()
         if attempt.broken is not None:
             raise attempt.broken
-        if self._runtime.asked is not None:
-            self._warn_of_swallowing(attempt.spec)
-            raise self._runtime.asked
+        self._check_verbs(attempt.spec)
         return value
+
+    def _check_verbs(self, spec: StepSpec) -> None:
+        """Raise what the author's code has asked for, whatever it made of the exception that carried it."""
+        if self._runtime.asked is not None:
+            self._warn_of_swallowing(spec)
+            raise self._runtime.asked
 
     def _warn_of_swallowing(self, spec: StepSpec) -> None:
         facts = {"run_id": str(self._recorder.run.id), "workflow": self._plan.workflow, "step": spec.name}
