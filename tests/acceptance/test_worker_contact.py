@@ -146,7 +146,7 @@ def test_what_cannot_be_shown_keeps_no_lease_from_being_renewed(
     well.connect()
     lease = Lease(new_run_id(), new_token(), 0.0)
     row = Execution(1, "work", Kind.STEP, ExecutionState.IN_PROGRESS)
-    lease.shown = SimpleNamespace(name="work", shown=lambda: row)
+    lease.shown = SimpleNamespace(name="work", is_called=False, shown=lambda: row)
     lease.progress = (object(), None)  # type: ignore[assignment]  # what an author's code may pass
     well.leases.add(lease)
     renewed: list[Sequence[Lease]] = []

@@ -250,6 +250,11 @@ class Body(Protocol):
         """The step's name."""
         ...
 
+    @property
+    def is_called(self) -> bool:
+        """``run()`` has called the step."""
+        ...
+
     def shown(self) -> Execution:
         """The row that makes it visible; asked for by another thread than the body's."""
         ...

@@ -173,13 +173,45 @@ _SHOWN: Final[Sequence[str]] = (
 )
 
 
+# In run() nobody knows beforehand which call comes next: the row says where the run was last.
+_STANDS_AT: Final = (
+    update(runs)
+    .where(
+        runs.c.id == bindparam("run"),
+        runs.c.lease_token == bindparam("token"),
+        runs.c.state == RunState.RUNNING.value,
+        runs.c.current_step.is_distinct_from(bindparam("step")),
+    )
+    .values(current_step=bindparam("step"))
+)
+
+
 def show_body(
-    connection: Connection, run_id: UUID, token: UUID, row: Execution, worker: str, details: str | None
+    connection: Connection,
+    run_id: UUID,
+    token: UUID,
+    row: Execution,
+    worker: str,
+    details: str | None,
+    *,
+    is_called: bool = False,
 ) -> None:
     """Make a long body visible as an ``in_progress`` row at the position that its end will take.
 
     Nothing is written when the token is no longer the run's, or when the body has ended in the meantime.
+
+    Args:
+        connection: An open connection.
+        run_id: The run.
+        token: Its lease token.
+        row: The body's row.
+        worker: Who runs it.
+        details: How far it has come, as text.
+        is_called: It is called from ``run()``: the run is said to stand there. Of a declared workflow this is said by
+            the end of each step alone, since the run goes on from there.
     """
+    if is_called:
+        connection.execute(_STANDS_AT, {"run": run_id, "token": token, "step": row.name})
     values: dict[str, Any] = {
         "run": run_id,
         "token": token,

@@ -108,7 +108,9 @@ class Heartbeat:
                 return
 
         def show(connection: Any) -> None:
-            show_body(connection, lease.run_id, lease.token, row, self._worker, progress)
+            show_body(
+                connection, lease.run_id, lease.token, row, self._worker, progress, is_called=body.is_called
+            )
 
         self._engine.database.retrying(show, urgent=True)
         if lease.shown is body:  # and not the next body already

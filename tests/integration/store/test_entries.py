@@ -405,3 +405,17 @@ def test_a_body_that_is_shown_never_hides_its_end(rig: Rig) -> None:
     finished = rig.journal(held.id)
     show(held.token, "{}")
     assert rig.journal(held.id) == finished
+
+
+def test_a_body_that_run_has_called_tells_where_the_run_stands(rig: Rig) -> None:
+    """Under the token. A declared run goes on from there, so that only the end of a step says it."""
+    held = rig.hold()
+    before = rig.row(held.id).current_step
+    body = Execution(1, "ship", Kind.STEP, ExecutionState.IN_PROGRESS, started_at=NOON)
+    for token, is_called, step in (
+        (held.token, False, before),
+        (new_token(), True, before),
+        (held.token, True, "ship"),
+    ):
+        rig.do(lambda c, t=token, i=is_called: show_body(c, held.id, t, body, "w", None, is_called=i))
+        assert rig.row(held.id).current_step == step

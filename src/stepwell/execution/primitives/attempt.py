@@ -118,6 +118,11 @@ class Attempt:
         """The step's name."""
         return self.site.name
 
+    @property
+    def is_called(self) -> bool:
+        """``run()`` has called the step."""
+        return self.site.is_called
+
     def shown(self) -> Execution:
         """The row by which a long body is seen while it runs."""
         return self.site.row(
