@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from stepwell.definition.calls import arguments_of_run
 from stepwell.definition.plan import StepSpec
+from stepwell.definition.unset import UNSET
 from stepwell.execution.async_body import AsyncBody
 from stepwell.execution.program import ReplayProgram
 from stepwell.execution.recorder import Recorder
@@ -61,3 +64,11 @@ class AsyncProgram(ReplayProgram):
             kept = self._codec.roundtrip(result, what="result of finish()")
             self._body.end("finish()", lambda: self.finish(kept))
         super().finish(result)
+
+    def start_over(self, args: Mapping[str, Any], context: Any) -> NoReturn:
+        if self._body.is_here:
+            values = arguments_of_run(self._recorder.run.workflow, args)
+            kept = self._codec.roundtrip(values, what="arguments of start_over()")
+            given = context if context is UNSET else copy.deepcopy(dict(context))
+            self._body.end("start_over()", lambda: self.start_over(kept, given))
+        super().start_over(args, context)
