@@ -68,7 +68,7 @@ class AsyncProgram(ReplayProgram):
     def start_over(self, args: Mapping[str, Any], context: Any) -> NoReturn:
         if self._body.is_here:
             values = arguments_of_run(self._recorder.run.workflow, args)
-            kept = self._codec.roundtrip(values, what="arguments of start_over()")
+            kept: Any = self._codec.roundtrip(values, what="arguments of start_over()")
             given = context if context is UNSET else copy.deepcopy(dict(context))
             self._body.end("start_over()", lambda: self.start_over(kept, given))
         super().start_over(args, context)
