@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Final
+
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.conditions import Conditions
 from stepwell.execution.primitives.deadlines import Deadline
@@ -14,6 +17,8 @@ from stepwell.execution.site import Site
 from stepwell.states import Kind, Reason
 
 __all__ = ["Approach"]
+
+_WORTH: Final = 10
 
 
 class Approach:
@@ -31,6 +36,8 @@ class Approach:
         self._conditions = Conditions(recorder, runtime)
         self._deadline = Deadline(recorder)
         self._has_run_a_step = False
+        self._begun_at = recorder.now()
+        self._arrived_at: datetime | None = None
 
     def take(self, site: Site) -> Activated | None:
         """Wait for what the site waits for, and run it once if it has a body.
@@ -41,6 +48,8 @@ class Approach:
         Raises:
             LeaseLost: The run is no longer ours.
         """
+        if self._arrived_at is None:
+            self._arrived_at = self._recorder.now()
         try:
             self._deadline.check()
             waited = self._waited(site)
@@ -70,8 +79,20 @@ class Approach:
             priority = run.workflow.priority
         if (queue, priority) != (run.queue, run.priority):
             return recorder.hand_back(queue=queue, priority=priority)
-        if self._has_run_a_step and (spec.isolated or recorder.journal.should_yield()):
+        if self._has_run_a_step and (spec.isolated or self._gives_way()):
             return recorder.hand_back()
         if not self._has_run_a_step and recorder.journal.is_draining:
             return recorder.hand_back(reason=Reason.INTERRUPTED)
         return None
+
+    def _gives_way(self) -> bool:
+        """Others should have the thread.
+
+        Not before what the way here has cost, by replaying a long journal, is small against what was done: else the
+        steps of a run become dearer, the longer it is.
+        """
+        journal = self._recorder.journal
+        if not journal.should_yield() or self._arrived_at is None:
+            return False
+        replayed_in = self._arrived_at - self._begun_at
+        return journal.is_draining or self._recorder.now() - self._arrived_at >= _WORTH * replayed_in
