@@ -1,0 +1,41 @@
+"""A payout: withdraw, wait for the bank's webhook, credit. A duplicate is an error, and trouble waits for a person."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from examples.outside import Service
+from examples.records import Payout
+from stepwell import Pause, Signal, Stepwell, WaitTimedOut, Workflow, step
+
+bank = Service()
+
+
+class PayoutRun(Workflow[Payout]):
+    """``on_conflict`` stays "reject": a second start raises ``RunAlreadyExists``."""
+
+    @step
+    def withdraw(self) -> None:
+        bank("withdraw", self.hero.amount, self.idempotency_key)
+        self.hero.state = "withdrawn"
+
+    @step(awaits=Signal("payment", timeout=timedelta(days=3)), on_exception=Pause(WaitTimedOut))
+    def check(self, payment: dict[str, Any]) -> None:
+        """Overdue, the run is paused, and waits for three more days once it is resumed."""
+        if payment["status"] != "paid":
+            self.pause(f"payment {payment['status']}")  # after resume() the step reads the same payment again
+        self.context["amount"] = payment["amount"]
+
+    @step
+    def credit(self) -> None:
+        bank("credit", self.context["amount"], self.idempotency_key)
+        self.hero.state = "credited"
+
+
+def on_webhook(session: Session, well: Stepwell, payout: Payout, event: dict[str, Any]) -> bool:
+    """The webhook finds the run by the payout alone. Delivered twice, it counts once."""
+    run = well.runs(PayoutRun).for_hero(payout).oldest().first()
+    return run is not None and run.signal("payment", event, idempotency_key=event["id"], session=session)
