@@ -49,3 +49,21 @@ def test_the_step_whose_error_has_left_run_is_left_out(bench: Workbench) -> None
     bench.drain()
     assert run.result(timeout=timedelta()) == [None, "delivered"]
     assert Delivery.tries == tries
+
+
+def test_a_step_of_the_class_is_called_as_it_is() -> None:
+    """``self.step("name", self.deliver)`` would be a step in a step."""
+
+    class Doubled(Workflow):
+        workflow_name = "skipping_in_run.Doubled"
+
+        def run(self) -> None:
+            self.step("deliver_it", self.deliver)
+
+        @step
+        def deliver(self) -> None: ...
+
+    with Workbench() as bench:
+        Doubled.start()
+        with pytest.raises(TypeError, match="'deliver' is a step already"):
+            bench.drain()

@@ -12,6 +12,7 @@ from stepwell.definition import checks
 from stepwell.definition.durable import durable, durable_one_off
 from stepwell.definition.options import broken_policies
 from stepwell.definition.runtime import Runtime, current
+from stepwell.definition.steps import BoundStep
 from stepwell.definition.unset import UNSET, Unset
 from stepwell.definition.waits import Poll, Signal, broken_poll, broken_signal
 from stepwell.errors import RunError
@@ -58,6 +59,8 @@ class Verbs:
             StepFailed: No policy absorbed its error.
         """
         _refuse(checks.broken_name(name), "step(): a step's name")
+        if isinstance(function, BoundStep):
+            raise TypeError(f"{function.name!r} is a step already: call it, self.{function.name}(...)")
         if not callable(function):
             raise TypeError(f"step() takes a name and a function; got {function!r}")
         answer: T = self._program("step()").call_function(name, function, args, kwargs)
