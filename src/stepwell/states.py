@@ -7,6 +7,7 @@ from typing import Final
 
 __all__ = [
     "ATTENTION",
+    "BODIES",
     "LIVE",
     "OPEN",
     "RESUMING",
@@ -105,12 +106,20 @@ class Kind(StrEnum):
     """Another workflow that the run has started, and waits for."""
     CONTEXT = "context"
     RECOVERY = "recovery"
+    TICK = "tick"
+    """One tick of a repetition."""
+    REPEAT = "repeat"
+    """The end of a repetition."""
     PAUSE = "pause"
     """``self.pause()`` in the body of ``run()``."""
     BODY = "body"
     """An error of ``run()`` outside its steps."""
     COMMAND = "command"
     """A person's act on the run: its name is the verb, such as ``resume``."""
+
+
+BODIES: Final = frozenset({Kind.STEP, Kind.TICK})
+"""Rows of these kinds are attempts at something of the author's; the others only wait, or tell."""
 
 
 class Reason(StrEnum):
@@ -125,6 +134,8 @@ class Reason(StrEnum):
     """A run that it has called is not over yet."""
     CONTINUED = "continued"
     """It was started over: another run goes on in its place."""
+    TICK = "tick"
+    """The next tick of a repetition is not due yet."""
     PREDECESSOR = "predecessor"
     RECOVERING = "recovering"
     WORKER_LOST = "worker_lost"

@@ -135,6 +135,8 @@ def _deed(told: dict[str, Any]) -> list[str]:
         parts.append(f"while {told['from']}")
     if told.get("from_step"):
         parts.append(f"from step {told['from_step']!r}")
+    if told.get("expired"):
+        parts.append(f"{told['expired']} expired")
     if told.get("new_keys"):
         parts.append("with new keys")
     return parts

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol
 from uuid import UUID
 
 from stepwell.definition.plan import StepSpec
+from stepwell.definition.repeats import Repetition
 from stepwell.definition.waits import Poll, Signal
 
 __all__ = ["Program"]
@@ -58,6 +59,12 @@ class Program(Protocol):
 
     def continue_if(self, condition: Any, name: str | None, options: Mapping[str, Any]) -> None:
         """Wait until a gate is open."""
+        ...
+
+    def repeat(
+        self, spec: StepSpec | None, name: str, function: Callable[..., Any], repetition: Repetition
+    ) -> Any:
+        """Call a step, or a function as one, again and again; the answer is how often it has succeeded."""
         ...
 
     def pause(self, reason: str | None) -> None:

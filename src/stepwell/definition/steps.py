@@ -148,6 +148,12 @@ class BoundStep(Generic[P, R_co]):
         return self._step.name
 
     @property
+    def spec(self) -> StepSpec | None:
+        """What the plan says about the step, with the options of this call; None for a part of an override."""
+        spec = self._current_spec()
+        return overridden(spec, self._options) if spec is not None and self._options else spec
+
+    @property
     def __wrapped__(self) -> Callable[P, Any]:
         return functools.partial(self._step.function, self._workflow)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
 from stepwell.definition import checks
 from stepwell.definition.durable import durable, durable_one_off
 from stepwell.definition.options import broken_policies
+from stepwell.definition.repeats import RepeatOptions, repetition_of
 from stepwell.definition.runtime import Runtime, current
 from stepwell.definition.steps import BoundStep
 from stepwell.definition.unset import UNSET, Unset
@@ -208,6 +209,77 @@ class Verbs:
         """
         _refuse_condition(condition, "continue_if()")
         self._program("continue_if()").continue_if(condition, name, {"on_exception": _policies(on_exception)})
+
+    # repetitions
+
+    @durable
+    def repeat(
+        self,
+        fn: Callable[..., object],
+        *,
+        every: timedelta | str,
+        until: Callable[..., object] | str | None = None,
+        **options: Unpack[RepeatOptions],
+    ) -> int:
+        """Call something again and again; between two ticks the run costs a row, and no thread.
+
+        Ticks lie on a grid of instants that hangs on when they are scheduled: one that is run late delays no other.
+
+        Args:
+            fn: A ``@step`` method, whose options and policies apply to each tick; an ordinary method or a function, to
+                which the class's ``policies`` apply. A parameter without a default gets the tick's scheduled instant,
+                in ``timezone``.
+            every: A ``timedelta`` of real time: ``timedelta(days=1)`` is 24 hours. Or wall time: ``"day"``, ``"week"``,
+                ``"month"`` or a weekday (``"monday"``), or a cron expression (``"0 9 * * mon-fri"``; six fields begin
+                with the second).
+            until: A method, its name or a function; a true answer ends the repetition. It is asked at first, after each
+                tick, and again when the next one is due. It may read ``self.hero`` and ``self.session``, and must not
+                write. None: a tick that says ``self.finish()``, or a person, ends it.
+            **options: ``start_at``, an aware ``datetime``: the first tick; of a weekday or cron, not before it.
+                By default it comes one interval after the call was first reached.
+                ``timeout``, a ``timedelta``: a tick that is later has expired, and all that have are left out in one
+                row. By default a tick expires when the next one is due: after an outage, one is made up for.
+                ``on_error``, when a tick has failed for good: ``"continue"``, the default, or ``"fail"``, which raises.
+                ``timezone``, the IANA name of the zone of wall time; UTC by default. A time of day that is left out as
+                clocks are put forward comes in the first minute after the gap, one that comes twice counts the first
+                time only; but a cron expression whose minute or hour begins with ``*`` counts real time there. The 31st
+                is the last day of a shorter month, and the 31st again after it.
+                ``name``, its name in the journal; the function's own by default.
+
+        Returns:
+            How many ticks have succeeded: those that were skipped, failed for good or expired do not count.
+
+        Durability:
+            The next tick is announced in the transaction that records the end of the last one, with what it wrote
+            through ``self.session``: a crash loses no tick and does none twice. Each tick has its own attempts and its
+            own ``self.idempotency_key``. A replay looks at the last row only: those of earlier ticks may be deleted.
+
+        Raises:
+            StepFailed: A tick failed for good and ``on_error`` is ``"fail"``, or ``until`` raised and no policy
+                absorbed it. Journaled, so that it is raised at each replay alike.
+            TypeError: A value does not fit.
+
+        Example:
+            >>> from stepwell import Workflow, step
+            >>> class Dunning(Workflow):
+            ...     def run(self):
+            ...         return self.repeat(self.remind, every=timedelta(days=3), until=lambda: "paid" in self.context)
+            ...
+            ...     @step
+            ...     def remind(self, at): ...
+        """
+        if not callable(fn):
+            raise TypeError(f"repeat() takes a step, a method or a function; got {fn!r}")
+        given: dict[str, Any] = dict(options)
+        name = given.pop("name", None) or getattr(fn, "__name__", "repeat").strip("<>")
+        _refuse(checks.broken_name(name), "repeat(): name")
+        try:
+            repetition = repetition_of(fn, every, until, **given)
+        except TypeError as error:
+            raise TypeError(f"repeat(): {error}") from error
+        spec = fn.spec if isinstance(fn, BoundStep) else None
+        done: int = self._program("repeat()").repeat(spec, name, fn, repetition)
+        return done
 
     # signals
 

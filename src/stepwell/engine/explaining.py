@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from stepwell.requests import StopRequest
-from stepwell.states import TERMINAL, ExecutionState, Kind, Reason, RunState
+from stepwell.states import BODIES, TERMINAL, ExecutionState, Kind, Reason, RunState
 from stepwell.store.children import successor_of
 from stepwell.store.rows import ExecutionRow, RunRow
 
@@ -100,6 +100,7 @@ def _why(run: RunRow) -> str:
     words = {
         Reason.TIMER: "its wait",
         Reason.POLL: "the next look at its condition",
+        Reason.TICK: "the next tick of its repetition",
         Reason.RETRY: "the delay before a retry",
         Reason.RECOVERING: "its worker was lost",
         Reason.PREDECESSOR: f"run {run.after_id}, whose place it takes, is not over yet",
@@ -161,9 +162,11 @@ def _attempts(run: RunRow, history: Sequence[ExecutionRow]) -> str:
         for row in history
         if row.superseded_at is None
         and row.name == run.current_step
-        and row.kind == Kind.STEP
+        and row.kind in BODIES
         and row.state == ExecutionState.FAILED
     ]
+    # Of a repetition, the last tick.
+    failed = [row for row in failed if row.kind == Kind.STEP or row.key == failed[-1].key]
     if not failed or run.finished_at is not None:
         return ""
     last = failed[-1]

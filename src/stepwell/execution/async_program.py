@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from stepwell.definition.calls import arguments_of_run
@@ -45,13 +45,13 @@ class AsyncProgram(ReplayProgram):
                 sites.append(what.site)
                 return None
 
-        return self._body.call(f"step {spec.name!r}", lambda: self._answer(*sites), recorded)
+        return self._body.call(f"step {spec.name!r}", lambda: self._answer(sites[0]), recorded)
 
-    def _answer(self, site: Site) -> Any:
+    def _answer(self, site: Site, go_on: Callable[[Site], None] | None = None) -> Any:
         if self._body.is_here:
             # Here nothing is written.
             raise _NotRecorded(site)
-        return super()._answer(site)
+        return super()._answer(site, go_on)
 
     def cancel(self, reason: str | None) -> NoReturn:
         if self._body.is_here:

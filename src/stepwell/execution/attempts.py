@@ -78,7 +78,9 @@ def retries_by_label(history: History, site: Site) -> Counter[str]:
 def _last_progress(history: History) -> int:
     """The position of the last call that ``run()`` came past."""
     for fact in reversed(history):
-        if fact.kind not in _BESIDE and (is_final(fact) or fact.outcome == Outcome.CONTINUED):
+        # A tick is announced by the end of the one before it.
+        has_come_past = is_final(fact) or fact.outcome == Outcome.CONTINUED or fact.kind == Kind.TICK
+        if fact.kind not in _BESIDE and has_come_past:
             return fact.position
     return 0
 

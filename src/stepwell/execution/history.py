@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Reversible, Sequence
+from functools import reduce
+from itertools import takewhile
 from typing import Final
 
+from stepwell.execution.context import merged
 from stepwell.execution.journal import Fact
 from stepwell.states import UNFINISHED, Kind
 
-__all__ = ["History"]
+__all__ = ["History", "repetition_of"]
 
 _NONE: Final[tuple[Fact, ...]] = ()
 
@@ -31,6 +34,8 @@ class History(Reversible[Fact]):
         self.open: dict[int, Fact] = {}
         self.commands: list[Fact] = []
         self.last = 0
+        self._last_ticks: dict[tuple[str, str | None], Fact] = {}
+        self._last_changes: dict[tuple[str, str | None], Fact] = {}
         sites = self._sites
         for fact in facts:
             # As remember() does, for rows that come in their order: a replay begins with thousands.
@@ -40,6 +45,8 @@ class History(Reversible[Fact]):
                 self.open[fact.position] = fact
             elif fact.kind == Kind.COMMAND:
                 self.commands.append(fact)
+            if fact.kind == Kind.TICK:
+                self._remember_tick(fact)
         self.last = max(self._rows, default=0)
 
     def __len__(self) -> int:
@@ -63,6 +70,30 @@ class History(Reversible[Fact]):
         """Each (kind, name, key) with its rows."""
         return self._sites.items()
 
+    def last_tick(self, name: str, repetition: str | None) -> Fact | None:
+        """The last row of the ticks of one repetition: what comes before it is past."""
+        return self._last_ticks.get((name, repetition))
+
+    def ticks_changes(self, name: str, repetition: str | None) -> str | None:
+        """What the ticks of one repetition have changed in the context so far, and whoever changed it after them."""
+        last = self._last_changes.get((name, repetition))
+        if last is None:
+            return None
+        later = takewhile(lambda row: row.position > last.position, reversed(self))
+        changes = [row.context_delta for row in later if row.kind == Kind.CONTEXT]
+        return reduce(merged, reversed(changes), last.context_delta)
+
+    def is_past_change(self, row: Fact) -> bool:
+        """A later tick of the repetition, or its end, has this row's change of the context in its own."""
+        if row.kind != Kind.TICK:
+            return False
+        site = (row.name, repetition_of(row.key))
+        return self._last_changes.get(site) is not row or bool(self.of(Kind.REPEAT, *site))
+
+    def open_repetitions(self) -> list[Fact]:
+        """The last tick of each repetition that has not ended."""
+        return [row for site, row in self._last_ticks.items() if not self.of(Kind.REPEAT, *site)]
+
     def remember(self, row: Fact) -> None:
         """Add a row, or put it in the place of the unfinished one at its position."""
         position = row.position
@@ -75,7 +106,21 @@ class History(Reversible[Fact]):
             self.open.pop(position, None)
         self._rows[position] = row
         self.last = max(self.last, position)
+        if row.kind == Kind.TICK:
+            self._remember_tick(row)
         if row.state in UNFINISHED:
             self.open[position] = row
         elif row.kind == Kind.COMMAND:
             self.commands.append(row)
+
+    def _remember_tick(self, row: Fact) -> None:
+        site = (row.name, repetition_of(row.key))
+        for known, counts in ((self._last_ticks, True), (self._last_changes, row.context_delta is not None)):
+            if counts and (site not in known or known[site].position <= row.position):
+                known[site] = row
+
+
+def repetition_of(key: str | None) -> str | None:
+    """The key of the repetition to which a tick belongs: ``#2`` of ``7#2``."""
+    _, sign, number = (key or "").partition("#")
+    return sign + number or None

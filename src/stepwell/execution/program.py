@@ -17,17 +17,20 @@ from stepwell.definition.calls import arguments_of_run, call_of
 from stepwell.definition.functions import is_async
 from stepwell.definition.launching import target_of
 from stepwell.definition.plan import StepSpec
+from stepwell.definition.repeats import Repetition
 from stepwell.definition.unset import UNSET
 from stepwell.definition.waits import Child, Poll, Signal
 from stepwell.entries import Settlement
 from stepwell.errors import StepFailed, Undecodable, Unstorable, WaitTimedOut
 from stepwell.execution.attempts import closed, is_final
 from stepwell.execution.context import handed_over
+from stepwell.execution.history import repetition_of
 from stepwell.execution.identity import arguments_of, call_key, digest_of
 from stepwell.execution.journal import Fact, Succession, TransientConflict
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.approach import Approach
 from stepwell.execution.primitives.calls import child_failure
+from stepwell.execution.primitives.repeats import Repeats
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
@@ -111,7 +114,7 @@ class ReplayProgram:
             return []
         unreached = [
             site
-            for site, _ in self._history.sites()
+            for site in dict.fromkeys(_called_as(*site) for site, _ in self._history.sites())
             if site not in self._reached and site[0] not in _UNCALLED
         ]
         names = [name if key is None else f"{name}[{key}]" for _, name, key in unreached]
@@ -217,6 +220,20 @@ class ReplayProgram:
         if isinstance(condition, str):
             return lambda workflow: getattr(workflow, condition)()
         return self._unbound(condition)
+
+    # -- repetitions --------------------------------------------------------------------------------------------
+
+    def repeat(
+        self, spec: StepSpec | None, name: str, function: Callable[..., Any], repetition: Repetition
+    ) -> Any:
+        self._enter()
+        if spec is None:
+            spec = StepSpec(name, self._unbound(function), is_async=is_async(function))
+        if repetition.until is not None:
+            repetition = replace(repetition, until=self._condition(repetition.until))
+        site = self._site(Site(replace(spec, name=name), name, Kind.REPEAT, is_called=True))
+        repeats = Repeats(self._recorder, self._runtime, self._approach, site, repetition)
+        return self._answer(site, lambda _: self._go_on(repeats.tick(), repeats.take))
 
     # -- what ends the run, or stops it -------------------------------------------------------------------------
 
@@ -324,21 +341,21 @@ class ReplayProgram:
         self._reached.add(call)
         return site
 
-    def _answer(self, site: Site) -> Any:
+    def _answer(self, site: Site, go_on: Callable[[Site], None] | None = None) -> Any:
         """What the journal says about this call; as long as it says nothing, go there."""
         while True:
             facts = self._history.of(site.kind, site.spec.name, site.key)
             if facts and is_final(facts[-1]):
                 return self._value(site, facts[-1])
             with self._ours():
-                self._go_on(site)
+                (go_on or self._go_on)(site)
 
-    def _go_on(self, site: Site) -> None:
+    def _go_on(self, site: Site, take: Callable[[Site], Activated | None] | None = None) -> None:
         self._prepare()
         if self.honour_requests(site):
             return
         self._recorder.current_step = site.name
-        ended = self._approach.take(self._with_stored_arguments(site))
+        ended = (take or self._approach.take)(self._with_stored_arguments(site))
         if ended is not None:
             self.close(ended)
 
@@ -349,7 +366,7 @@ class ReplayProgram:
 
     def _with_stored_arguments(self, site: Site) -> Site:
         """The step gets its arguments as they would be read back: the same whatever pass it runs in."""
-        if not site.args and not site.kwargs:
+        if site.tick is not None or (not site.args and not site.kwargs):
             return site
         what = f"arguments of step {site.label}"
         args = tuple(self._codec.roundtrip(value, what=what) for value in site.args)
@@ -445,6 +462,7 @@ class ReplayProgram:
                 )
             )
             rows = [replace(skipped, details=request.note(RunState.RUNNING))]
+            rows += () if site.then is None else site.then(rows[0], True)
         settlement = Settlement(RunState.READY, due_at=recorder.now(), answers_request=True)
         ended = recorder.park(settlement, *rows)
         if ended is not None:
@@ -492,6 +510,11 @@ def _recorded(site: Site, fact: Fact, failure: BaseException | None) -> Exceptio
     error.__cause__ = failure
     setattr(error, _POSITION, fact.position)
     return error
+
+
+def _called_as(kind: str, name: str, key: str | None) -> tuple[str, str, str | None]:
+    """The call in ``run()`` to which rows of this kind, name and key belong."""
+    return (Kind.REPEAT, name, repetition_of(key)) if kind == Kind.TICK else (kind, name, key)
 
 
 def _name_of(condition: Any, fallback: str) -> str:

@@ -12,17 +12,18 @@ from typing import Any, Final
 
 from stepwell.entries import Execution, Settlement, honoured
 from stepwell.execution.context import Context, merged
-from stepwell.execution.history import History
+from stepwell.execution.history import History, repetition_of
 from stepwell.execution.journal import Fact, Journal, RunFacts, Scope, Succession
 from stepwell.execution.outcome import Activated
 from stepwell.execution.suspension import LeaseLost
 from stepwell.requests import StopRequest
 from stepwell.serialization import Codec
-from stepwell.states import TERMINAL, Kind, Reason, RunState
+from stepwell.states import TERMINAL, UNFINISHED, Kind, Reason, RunState
 
 __all__ = ["RESULT_LIMIT", "Recorder"]
 
 RESULT_LIMIT: Final = 1024 * 1024
+_REPEATED: Final = frozenset({Kind.TICK, Kind.REPEAT})
 
 
 class Recorder:
@@ -99,7 +100,11 @@ class Recorder:
     def begin_replay(self) -> None:
         """``run()`` begins at its top: the context is as it was at the start."""
         self.context.restart()
-        changed = [fact for fact in self.history if fact.context_delta is not None]
+        changed = [
+            fact
+            for fact in self.history
+            if fact.context_delta is not None and not self.history.is_past_change(fact)
+        ]
         self._deltas = {fact.position: fact for fact in sorted(changed, key=lambda fact: fact.position)}
         before_all = takewhile(lambda fact: fact.kind == Kind.CONTEXT, self.history)
         self.replay(list(before_all))
@@ -145,6 +150,7 @@ class Recorder:
             if rows and rows[0].kind is not Kind.COMMAND:
                 rows = (replace(rows[0], context_delta=delta), *rows[1:])
         rows = tuple(map(self._with_earlier_changes, rows)) if self.history.open else rows
+        rows = self._handed_on(rows) if rows and rows[0].kind in _REPEATED else rows
         verdict = self.journal.write(
             rows,
             current_step=next_step,
@@ -168,6 +174,13 @@ class Recorder:
         if known is None or known.context_delta is None:
             return row
         return replace(row, context_delta=merged(known.context_delta, row.context_delta))
+
+    def _handed_on(self, rows: tuple[Execution, ...]) -> tuple[Execution, ...]:
+        """What all ticks of a repetition have changed goes from each to the next, so that only the last one counts."""
+        first = rows[0]
+        so_far = self.history.ticks_changes(first.name, repetition_of(first.key))
+        delta = merged(so_far, first.context_delta)
+        return tuple(replace(row, context_delta=delta) if row.kind in _REPEATED else row for row in rows)
 
     def park(self, settlement: Settlement, *rows: Execution, scope: Scope | None = None) -> Activated | None:
         """Leave the run in ``settlement`` unless something came since the counter was last seen.
@@ -266,6 +279,8 @@ class Recorder:
         if settlement.state in TERMINAL:
             frees = self.run.options.get("unique_for") != "ever"
             settlement = replace(settlement, frees_identity=frees, details=self.journal.details_at_end())
+            # What was to come next does not come any more.
+            rows = tuple(row for row in rows if row.state not in UNFINISHED)
         settlement = replace(settlement, answers_request=True, seen_wakeups=self.wakeups)
         position = max([self.history.last, *(row.position for row in rows)]) + 1
         noted = (*rows, honoured(request, position, self.now()))

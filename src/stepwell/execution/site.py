@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +11,8 @@ from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution
 from stepwell.execution.history import History
 from stepwell.execution.journal import Fact
-from stepwell.states import ExecutionState, Kind
+from stepwell.execution.ticks import Tick
+from stepwell.states import BODIES, ExecutionState, Kind
 
 __all__ = ["Site"]
 
@@ -31,6 +32,9 @@ class Site:
         args: What the step is called with.
         kwargs: The same, by name.
         digest: Of the arguments; None when there are none or they do not count.
+        tick: Which tick of a repetition it is, if it is one.
+        then: The rows that are written in the entry with which it ends for good; called with its own row and whether
+            its body has begun.
     """
 
     spec: StepSpec
@@ -41,6 +45,8 @@ class Site:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] | None = None
     digest: str | None = None
+    tick: Tick | None = None
+    then: Callable[[Execution, bool], tuple[Execution, ...]] | None = None
 
     @property
     def name(self) -> str:
@@ -55,12 +61,14 @@ class Site:
     @property
     def is_wait(self) -> bool:
         """It is a call in ``run()`` that only waits."""
-        return self.is_called and self.kind is not Kind.STEP
+        return self.is_called and self.kind not in BODIES
 
     @property
     def label(self) -> str:
-        """The site for people: ``ship``, ``ship["A"]#2``."""
+        """The site for people: ``ship``, ``ship["A"]#2``, ``remind[tick 3]``."""
         key, number = _parts(self.key)
+        if self.kind is Kind.TICK:
+            key = f"tick {key}"
         return f"{self.spec.name}{f'[{key}]' if key else ''}{number}"
 
     def facts(self, history: History) -> Sequence[Fact]:
@@ -69,6 +77,8 @@ class Site:
 
     def row(self, position: int, state: ExecutionState, **more: Any) -> Execution:
         """A row of it."""
+        if self.tick is not None:
+            more = self.tick.kept(more)
         return Execution(
             position=position,
             name=self.spec.name,

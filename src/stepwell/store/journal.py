@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,12 +15,14 @@ from sqlalchemy import (
     Connection,
     Select,
     Text,
+    and_,
     bindparam,
     case,
     exists,
     false,
     insert,
     literal,
+    not_,
     or_,
     select,
     type_coerce,
@@ -27,7 +30,7 @@ from sqlalchemy import (
 )
 
 from stepwell.entries import Execution
-from stepwell.states import UNFINISHED, ExecutionState, Kind, RunState
+from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, RunState
 from stepwell.store.rows import RowShape
 from stepwell.store.schema import executions, runs
 from stepwell.store.types import UID
@@ -90,18 +93,28 @@ _REPLAYED: Final = RowShape(
 _RUN: Final = type_coerce(executions.c.run_id, Text()).label("run_id")
 
 
-def _select(shape: RowShape[HistoryRow]) -> Select[Any]:
+# What a tick of a repetition knew is known to the next one, which was written with its end.
+_IS_PAST_TICK: Final = and_(
+    executions.c.kind == Kind.TICK.value,
+    executions.c.state.in_((ExecutionState.COMPLETED.value, ExecutionState.SKIPPED.value)),
+    executions.c.outcome != Outcome.CONTINUED.value,
+)
+
+
+def _select(shape: RowShape[HistoryRow], *conditions: ColumnElement[bool]) -> Select[Any]:
     return (
         select(_RUN, *shape.columns)
         .where(
-            executions.c.run_id.in_(bindparam("ids", expanding=True)), executions.c.superseded_at.is_(None)
+            executions.c.run_id.in_(bindparam("ids", expanding=True)),
+            executions.c.superseded_at.is_(None),
+            *conditions,
         )
         .order_by(executions.c.run_id, executions.c.position)
     )
 
 
 _SELECT_DECLARED: Final = _select(_DECLARED)
-_SELECT_REPLAYED: Final = _select(_REPLAYED)
+_SELECT_REPLAYED: Final = _select(_REPLAYED, not_(_IS_PAST_TICK))
 _MARK: Final = select(executions.c.state, executions.c.result).where(
     executions.c.run_id == bindparam("run"), executions.c.position == bindparam("at")
 )
@@ -212,6 +225,10 @@ def show_body(
     """
     if is_called:
         connection.execute(_STANDS_AT, {"run": run_id, "token": token, "step": row.name})
+    # What the next attempt is to know stays, whatever this one tells of itself.
+    told = details or row.details
+    if details is not None and row.details is not None:
+        told = json.dumps({**json.loads(row.details), **json.loads(details)})
     values: dict[str, Any] = {
         "run": run_id,
         "token": token,
@@ -219,7 +236,7 @@ def show_body(
         "began": row.started_at,
         "new_attempt": row.attempt,
         "by": worker,
-        "told": details,
+        "told": told,
     }
     if connection.execute(_REFRESH, values).rowcount:
         return
@@ -237,7 +254,7 @@ def show_body(
         literal(row.cursor, executions.c.cursor.type),
         literal(row.continues_from, executions.c.continues_from.type),
         literal(worker),
-        literal(details, executions.c.details.type),
+        literal(told, executions.c.details.type),
     ).where(
         exists().where(
             runs.c.id == run_id, runs.c.lease_token == token, runs.c.state == RunState.RUNNING.value

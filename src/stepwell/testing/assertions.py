@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.run import Run
 from stepwell.engine.step_executions import StepExecution, stored_journal
-from stepwell.states import Kind, Outcome, RunState
+from stepwell.states import BODIES, Outcome, RunState
 from stepwell.testing.timeline import timeline
 
 __all__ = ["Assertions"]
@@ -97,7 +97,7 @@ class Assertions:
 
 
 def _attempts(run: Run) -> list[StepExecution]:
-    return [row for row in run.steps if row.kind == Kind.STEP and row.superseded_at is None]
+    return [row for row in run.steps if row.kind in BODIES and row.superseded_at is None]
 
 
 def _listed(names: Any) -> str:

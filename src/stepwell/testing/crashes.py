@@ -10,7 +10,7 @@ from stepwell.engine.store_journal import StoreJournal
 from stepwell.entries import Execution, Settlement, Verdict
 from stepwell.execution.journal import Body
 from stepwell.execution.suspension import LeaseLost
-from stepwell.states import ExecutionState, Kind
+from stepwell.states import BODIES, ExecutionState
 
 __all__ = ["CrashPoint", "MortalJournal", "Trap", "WorkerDied"]
 
@@ -139,9 +139,9 @@ def _acts(
 ) -> Iterator[tuple[str, str | None]]:
     """What one write does, and for which step."""
     for row in executions:
-        if row.kind is Kind.STEP and row.state is ExecutionState.IN_PROGRESS:
+        if row.kind in BODIES and row.state is ExecutionState.IN_PROGRESS:
             yield "checkpoint", row.name
-        elif row.kind is Kind.STEP and row.finished_at is not None:
+        elif row.kind in BODIES and row.finished_at is not None:
             yield "commit", row.name
     if settlement is not None:
         yield "settle", current_step

@@ -18,7 +18,7 @@ from stepwell.engine.run import Run
 from stepwell.engine.step_executions import StepExecution
 from stepwell.errors import RunFailed
 from stepwell.execution.outcome import Activated
-from stepwell.states import LIVE, Kind, RunState
+from stepwell.states import BODIES, LIVE, RunState
 from stepwell.store.schema import metadata
 from stepwell.testing.assertions import Assertions
 from stepwell.testing.crashes import CrashPoint, Trap, WorkerDied
@@ -301,7 +301,7 @@ class Workbench(Assertions):
 
 
 def _ended(run: Run) -> dict[int, StepExecution]:
-    return {row.position: row for row in run.steps if row.kind == Kind.STEP and row.finished_at is not None}
+    return {row.position: row for row in run.steps if row.kind in BODIES and row.finished_at is not None}
 
 
 def _due_at(run: Run) -> datetime | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -39,8 +40,12 @@ class Approach:
         self._begun_at = recorder.now()
         self._arrived_at: datetime | None = None
 
-    def take(self, site: Site) -> Activated | None:
+    def take(self, site: Site, wait: Callable[[], Waited] | None = None) -> Activated | None:
         """Wait for what the site waits for, and run it once if it has a body.
+
+        Args:
+            site: Where to.
+            wait: What holds it back, where that is not what its step says.
 
         Returns:
             None when the run goes on: the driver looks where it stands now. Else how the activation ended.
@@ -52,10 +57,10 @@ class Approach:
             self._arrived_at = self._recorder.now()
         try:
             self._deadline.check()
-            waited = self._waited(site)
+            waited = self._waited(site) if wait is None else wait()
         except WaitFailed as failure:
             return self._steps.failed_before(site, failure)
-        if waited.ended is not None or not waited.is_due or site.kind is not Kind.STEP:
+        if waited.ended is not None or not waited.is_due or site.is_wait:
             return waited.ended
         moved = self._moved(site)
         if moved is not None:

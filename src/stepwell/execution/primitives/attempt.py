@@ -73,9 +73,11 @@ class Attempt:
         """Where the run stands once the step is over."""
         return self.site.following
 
-    def ending(self, row: Execution, history: History) -> tuple[Execution, ...]:
+    def ending(self, row: Execution, history: History, *, ends_run: bool = False) -> tuple[Execution, ...]:
         """The rows with which the whole step ends: what it still waits for ends with it."""
         closing = self.closing
+        if self.site.then is not None and not ends_run:
+            closing += self.site.then(row, self.has_begun)
         if (
             history.open
             and not self.site.is_called

@@ -12,11 +12,12 @@ from stepwell.execution.history import History
 from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.waiting import WaitFailed
 from stepwell.execution.recorder import Recorder
+from stepwell.execution.ticks import Tick
 from stepwell.states import RESUMING, Kind, Outcome, RunState
 
 __all__ = ["Deadline"]
 
-_WAITS: Final = (Kind.SIGNAL, Kind.GATE, Kind.POLL, Kind.TIMER, Kind.CALL)
+_WAITS: Final = (Kind.SIGNAL, Kind.GATE, Kind.POLL, Kind.TIMER, Kind.CALL, Kind.REPEAT)
 
 
 class Deadline:
@@ -72,6 +73,11 @@ def _waits(history: History, began_at: datetime, now: datetime) -> Iterator[tupl
     """
     end, paused_at = began_at, None
     latest: dict[str, Fact] = {}
+    for fact in history.open_repetitions():
+        # Between the ticks it stands still, and in them it does not stay long: all of it counts as a wait.
+        tick = Tick.read(fact)
+        if tick is not None:
+            yield max(tick.since, began_at), now
     for fact in history:
         if fact.kind in _WAITS and fact.started_at is not None:
             yield max(fact.started_at, began_at), fact.finished_at or now

@@ -174,7 +174,7 @@ class Failures:
         except Unstorable as error:
             return self.fail(attempt, error)
         row = attempt.row(ExecutionState.COMPLETED, Outcome.SUCCESS, recorder.now(), result="null")
-        rows = attempt.ending(row, recorder.history)
+        rows = attempt.ending(row, recorder.history, ends_run=True)
         return recorder.end(Settlement(RunState.COMPLETED, result=text), *rows, scope=attempt.scope)
 
     def retry_itself(
@@ -210,7 +210,8 @@ class Failures:
             row = attempt.failure_row(
                 error, ExecutionState.FAILED, outcome, self._recorder.now(), attempt.details
             )
-            self._recorder.record(row, *attempt.closing, next_step=attempt.next_step)
+            rows = attempt.ending(row, self._recorder.history)
+            self._recorder.record(*rows, next_step=attempt.next_step)
             return None
         reason = reason or Reason.STEP_FAILED
         return self._stop(attempt, error, RunState.FAILED, Outcome.FAILED, reason, details)
@@ -237,7 +238,7 @@ class Failures:
                 row = attempt.failure_row(
                     error, ExecutionState.CANCELED, Outcome.CANCELED, self._recorder.now()
                 )
-                rows = attempt.ending(row, self._recorder.history)
+                rows = attempt.ending(row, self._recorder.history, ends_run=True)
                 return self._recorder.end(_settled(RunState.CANCELED, decision.reason, row), *rows)
             case _:
                 return self.fail(attempt, error, decision.reason)

@@ -286,7 +286,7 @@ class StepRunner:
                 return None
             case CancelRequested(reason=reason):
                 row = attempt.row(ExecutionState.CANCELED, Outcome.CANCELED, now)
-                rows = attempt.ending(row, recorder.history)
+                rows = attempt.ending(row, recorder.history, ends_run=True)
                 return recorder.end(Settlement(RunState.CANCELED, reason=reason), *rows, scope=attempt.scope)
             case FinishRequested(result=result):
                 return self._failures.finish(attempt, result)
