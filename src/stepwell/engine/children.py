@@ -7,6 +7,7 @@ parent when it is taken up.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -80,11 +81,18 @@ class Children:
 
     def call_off(self, parent_id: UUID) -> None:
         """Cancel the children that a canceled run was waiting for."""
-        with self._engine.database.read() as connection:
-            children = call_ids(connection, open_branch(parent_id))
-        for child_id in children:
+        self.cancel(self.called_by(parent_id), _PARENT_CANCELED)
+
+    def called_by(self, parent_id: UUID) -> list[UUID]:
+        """The runs that this one has called, and that are not over."""
+        with self._engine.reading() as connection:
+            return call_ids(connection, open_branch(parent_id))
+
+    def cancel(self, run_ids: Iterable[UUID], reason: str) -> None:
+        """Cancel these, as far as they are not over."""
+        for run_id in run_ids:
             try:
-                Run(self._engine, child_id, created=False).cancel(_PARENT_CANCELED)
+                Run(self._engine, run_id, created=False).cancel(reason)
             except (InvalidTransition, RunNotFound):
                 # It has come to its end meanwhile.
                 continue

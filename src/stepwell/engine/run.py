@@ -25,7 +25,7 @@ from stepwell.errors import (
     RunNotFound,
     UnknownWorkflow,
 )
-from stepwell.states import RunState
+from stepwell.states import Kind, RunState
 from stepwell.store.children import successor_of
 from stepwell.store.commands import Answer
 from stepwell.store.mailbox import unread_names
@@ -40,6 +40,7 @@ __all__ = ["Run"]
 
 _FIRST_POLL: Final = 0.005
 _LONGEST_POLL: Final = 0.5
+_NO_CALLS: Final = frozenset({Kind.COMMAND, Kind.BODY, Kind.RECOVERY, Kind.CONTEXT})
 
 
 class Run:
@@ -209,10 +210,14 @@ class Run:
     ) -> Answer:
         """Go on from where the run stopped; an instant that is still ahead is kept, attempts are counted anew.
 
+        If ``run()`` has failed with a recorded error, such as the ``StepFailed`` of a step, that call is made once
+        more, and what came before it stays.
+
         On a live run it withdraws a pause that was not honoured yet.
 
         Args:
-            from_step: Go on from this step, earlier or later, and not from where the run stopped. What is recorded of
+            from_step: Go on from this step, earlier or later, and not from where the run stopped; of a class with
+                ``run()``, from the first call of this name that is recorded, be it a step or a wait. What is recorded of
                 it and of all that came after it began stays in the history and counts no more: these steps run again,
                 and wait again for what they wait for. ``context`` and what the steps have written stay as they are.
             new_keys: Give these steps new idempotency keys. By default the keys stay: a payment that was made is not
@@ -224,15 +229,19 @@ class Run:
 
         Raises:
             InvalidTransition: The run is over; with ``from_step``, it is neither paused nor failed.
-            RunError: The class is loaded here and has no such step.
+            RunError: The class is loaded here and has no such step; one with ``run()`` has not come to it yet.
         """
         who = storable_or_none(by)
         if from_step is not None:
             self._check_step(from_step)
-            rewind = self._engine.commands.rewind
-            return self._engine.command(
+            rewind, children = self._engine.commands.rewind, self._engine.children
+            called = children.called_by(self.id)
+            answer = self._engine.command(
                 self.id, "resume", lambda c, at: rewind(c, self.id, at, who, from_step, new_keys=new_keys)
             )
+            # What it waited for is called anew where it comes there again.
+            children.cancel(called, "the run that called it was taken back")
+            return answer
         if new_keys:
             raise RunError(
                 "new_keys=True makes new keys for the steps that run again: say from which, from_step=."
@@ -247,9 +256,23 @@ class Run:
             plan = find_workflow(self.info().workflow).plan
         except (UnknownWorkflow, DefinitionError):
             return  # Another process knows it, and the person who asks.
+        if plan.is_procedural:
+            self._check_recorded(name)
+            return
         names = [spec.name for spec in plan.steps if not spec.is_removed]
         if name not in names:
             raise RunError(f"{plan.workflow} has no step {name!r} to go on from; it has {', '.join(names)}.")
+
+    def _check_recorded(self, name: str) -> None:
+        """Raise if ``run()`` has not come to a call of this name: what it would do then is not known."""
+        with self._engine.reading() as connection:
+            rows = history(connection, self.id)
+        recorded = {row.name: None for row in rows if row.superseded_at is None and row.kind not in _NO_CALLS}
+        if name not in recorded:
+            raise RunError(
+                f"run() of run {self.id} has come to no step or wait {name!r} yet, so it cannot go on from there; it "
+                f"has come to {', '.join(recorded) or 'none'}."
+            )
 
     def skip(self, reason: str | None = None, *, by: str | None = None) -> Answer:
         """Leave the step that the run is at as skipped and go on with the next, also from paused and failed.

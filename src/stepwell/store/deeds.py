@@ -45,7 +45,8 @@ _MOVE: Final = (
 _COUNTING: Final = (
     executions.c.run_id == bindparam("run"),
     executions.c.superseded_at.is_(None),
-    executions.c.kind != Kind.COMMAND.value,
+    # What a person did, or another run has handed over.
+    executions.c.kind.not_in((Kind.COMMAND.value, Kind.CONTEXT.value)),
 )
 _FIRST_POSITION: Final = select(func.min(executions.c.position)).where(
     *_COUNTING, executions.c.name == bindparam("step")

@@ -82,7 +82,11 @@ _DECLARED: Final = RowShape(
 _REPLAYED: Final = RowShape(
     executions,
     HistoryRow,
-    **_only(executions.c.state != ExecutionState.COMPLETED.value, executions.c.details),
+    **_only(
+        # Which keys are made anew, and when a failed run was resumed, is told by what people did.
+        or_(executions.c.state != ExecutionState.COMPLETED.value, executions.c.kind == Kind.COMMAND.value),
+        executions.c.details,
+    ),
     **_only(
         or_(executions.c.kind != Kind.STEP.value, executions.c.state != ExecutionState.COMPLETED.value),
         executions.c.scheduled_for,
