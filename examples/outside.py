@@ -20,16 +20,19 @@ class Service:
         self.calls: list[tuple[object, ...]] = []
         self.facts: set[tuple[object, ...]] = set()
         self.errors: deque[Exception] = deque()
+        self.doubts: deque[Exception] = deque()
 
     def __call__(self, *what: object) -> str:
         """Ask the service for something; it answers with a receipt."""
-        self._may_fail()
+        if self.errors:
+            raise self.errors.popleft()
         self.calls.append(what)
         return f"{what[0]}-{len(self.calls)}"
 
     def knows(self, *fact: object) -> bool:
         """Whether something has happened out there."""
-        self._may_fail()
+        if self.doubts:
+            raise self.doubts.popleft()
         return fact in self.facts
 
     def learn(self, *fact: object) -> None:
@@ -37,9 +40,9 @@ class Service:
         self.facts.add(fact)
 
     def fail(self, error: Exception, times: int = 1) -> None:
-        """What it is asked next, it answers with an error."""
+        """The next calls are answered with an error."""
         self.errors.extend([error] * times)
 
-    def _may_fail(self) -> None:
-        if self.errors:
-            raise self.errors.popleft()
+    def doubt(self, error: Exception, times: int = 1) -> None:
+        """The next questions are answered with an error."""
+        self.doubts.extend([error] * times)

@@ -10,20 +10,19 @@ from collections.abc import Iterable
 import pytest
 
 import stepwell
-from stepwell import Cursor, Event, EventKind, Poll, Signal, StepExecution, Stepwell, Worker, Workflow
+from stepwell import Child, Cursor, Event, EventKind, Poll, Signal, StepExecution, Stepwell, Worker, Workflow
 from stepwell.definition.hooks import HOOKS
 from stepwell.definition.launching import LaunchOptions
 from stepwell.definition.options import ResumableStepOptions, StepOptions
+from stepwell.definition.repeats import RepeatOptions
 from stepwell.definition.settings import SETTINGS
+from stepwell.definition.verbs import Verbs
 from stepwell.engine.queries import RunQuery
 from stepwell.engine.run import Run
 from stepwell.errors import StepwellError
 from stepwell.states import ATTENTION, LIVE, TERMINAL, VERBS, ExecutionState, Kind, Outcome, Reason, RunState
 from tests.architecture.sources import ROOT
 from tests.docs.pages import Page
-
-_LATER = {Kind.TIMER, Kind.CONTEXT}
-"""Kinds of entries that nothing writes yet: an instant stands in the step's own entry."""
 
 
 def _page(name: str) -> Page:
@@ -82,12 +81,14 @@ def test_every_public_name_is_in_the_reference() -> None:
         ("reference/workflow.md", "Option of `with_options`", LaunchOptions.__annotations__),
         ("reference/workflow.md", "Argument of `Signal`", _fields(Signal)),
         ("reference/workflow.md", "Argument of `Poll`", _fields(Poll)),
+        ("reference/workflow.md", "Argument of `Child`", _fields(Child)),
+        ("reference/workflow.md", "Option of `repeat`", RepeatOptions.__annotations__),
         ("reference/workflow.md", "`self.cursor`", _public(Cursor)),
         ("reference/workflow.md", "Hook", HOOKS),
         ("reference/engine.md", "Argument", _parameters(Stepwell.__init__)),
         ("reference/engine.md", "Event", EventKind),
         ("reference/states.md", "Command", VERBS),
-        ("reference/states.md", "Kind", {*Kind} - _LATER),
+        ("reference/states.md", "Kind", Kind),
         ("reference/errors.md", "Reason", {*Reason, "replaced"}),
     ],
 )
@@ -110,6 +111,18 @@ def test_all_that_a_step_can_ask_and_say_is_in_the_reference() -> None:
     functions = {name for name in _public(Workflow) if callable(getattr(Workflow, name))}
     properties = {name for name in _public(Workflow) if isinstance(vars(Workflow)[name], property)}
     assert told == (functions | properties) - {"start", "start_many", "with_args", "with_options"}
+
+
+def test_all_that_run_can_say_is_in_the_reference() -> None:
+    """Each durable verb, and each value that replays alike, stands in the table, with its parameters."""
+    section = _page("reference/workflow.md").text.partition("| In `run()` |")[2].partition("\n\n")[0]
+    told = dict(re.findall(r"`self\.(\w+)(?:\((.*?)\))?`", section))
+    assert _public(Verbs) - told.keys() == set()
+    for name in _public(Verbs) - {"now", "random"}:
+        parameters = [
+            each for each in _parameters(getattr(Verbs, name)) if each not in ("args", "kwargs", "options")
+        ]
+        assert [each for each in parameters if not re.search(rf"\b{each}\b", told[name])] == [], name
 
 
 def test_what_an_event_has_is_in_the_reference() -> None:
