@@ -169,6 +169,31 @@ def test_a_skip_asked_for_before_the_claim_skips_the_step() -> None:
     assert json.loads(run.journal[0].details or "{}")["from"] == "ready"
 
 
+@pytest.mark.parametrize("state", ["waiting", "failed", "paused", "running"])
+def test_a_skip_of_the_last_step_completes_the_run(state: str) -> None:
+    """Nothing is behind it: asked from outside, whatever the run is at, or by the step itself."""
+
+    class Last(Workflow[None]):
+        @step(wait=HOUR if state == "waiting" else None)
+        def ship(self) -> None:
+            if state == "running":
+                self.skip()
+            if state == "paused":
+                self.pause()
+            raise ValueError
+
+    run = MemoryRun(Last)
+    run.activate()
+    if state != "running":
+        assert run.state == state
+        run.skip()
+        run.drive()
+
+    assert (run.state, run.current_step) == (RunState.COMPLETED, None)
+    assert run.story[-1] == "ship skipped"
+    assert not any(row.outcome is None for row in run.journal)
+
+
 @pytest.mark.parametrize("state", ["failed", "paused"])
 def test_skip_also_leads_on_from_a_stop(state: str) -> None:
     """A step that failed, or paused the run, can be left out, and the run goes on with the next one."""

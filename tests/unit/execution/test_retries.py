@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Backoff, Cancel, Fail, Pause, Retry, Skip, Workflow, step
+from stepwell import Backoff, Cancel, Fail, Pause, Retry, Skip, Workflow, resumable_step, step
 from stepwell.execution.attempts import retries_by_label
 from stepwell.execution.history import History
 from stepwell.execution.journal import TransientConflict
@@ -274,6 +274,30 @@ def test_only_who_lets_a_run_go_on_begins_the_count_anew(verb: str, counted: int
     site = Site(run.workflow.plan.steps[0])
 
     assert retries_by_label(History(run.journal), site).total() == counted
+
+
+def test_what_a_long_step_has_done_begins_no_count_anew() -> None:
+    """Its attempts are those of the whole step, however many items and executions lie between two errors."""
+    failed: list[int] = []
+
+    class Rows(Workflow[None]):
+        @resumable_step(max_iterations=2, on_exception=Retry(ConnectionError, attempts=3, wait=NOW))
+        def walk(self) -> None:
+            for row in self.cursor.iterate(range(9)):
+                self.session.append(row)
+                if row in (1, 4, 7) and row not in failed:
+                    failed.append(row)
+                    raise ConnectionError
+
+    run = MemoryRun(Rows).drive()
+    assert run.state is RunState.FAILED
+    assert run.ledger == list(range(7))
+    assert [row.outcome for row in run.journal].count(Outcome.CONTINUED) == 2
+
+    run.resume()
+    run.drive()
+    assert run.state is RunState.COMPLETED
+    assert run.ledger == list(range(9))
 
 
 def test_a_steps_own_retries_use_up_no_policys_attempts() -> None:
