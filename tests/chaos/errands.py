@@ -23,6 +23,7 @@ from tests.chaos.faults import reach
 __all__ = [
     "Account",
     "Books",
+    "CalledErrand",
     "Chain",
     "Delayed",
     "Entry",
@@ -122,6 +123,18 @@ class Errand(Workflow):
     @step
     def deliver(self) -> None:
         self._do("deliver")
+
+
+class CalledErrand(Errand):
+    """The same steps, called by ``run()``, which is played again after each loss."""
+
+    def run(self, account: str, gate: str | None = None) -> str:
+        self.context["account"] = account
+        self.collect()
+        self.pay()
+        self.note()
+        self.deliver()
+        return account
 
 
 class Chain(Workflow):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.errands import Errand
+from tests.chaos.errands import CalledErrand, Errand
 from tests.chaos.faults import Fault
 from tests.chaos.scene import Scene
 
@@ -35,11 +35,14 @@ KILLS: dict[str, tuple[int, str | None]] = {
 
 
 @pytest.mark.slow
-def test_each_step_is_in_the_ledger_once_wherever_its_worker_was_killed(scene: Scene) -> None:
+@pytest.mark.parametrize("errand", [Errand, CalledErrand])
+def test_each_step_is_in_the_ledger_once_wherever_its_worker_was_killed(
+    scene: Scene, errand: type[Errand]
+) -> None:
     """Whatever a worker was doing when it was killed, another one finishes its runs; every step is committed once,
     and no body runs again whose step was committed.
     """
-    runs = {point: scene.start(Errand, queue=point) for point in KILLS}
+    runs = {point: scene.start(errand, queue=point) for point in KILLS}
     victims = [
         scene.worker(queues=[point], threads=1, fault=Fault(point, "SIGKILL", nth), name=point)
         for point, (nth, _) in KILLS.items()
