@@ -6,12 +6,13 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, get_args, overload
 
 from stepwell.definition import checks
 from stepwell.definition.calls import call_of, calls_of
+from stepwell.definition.finding import IfMissing, wanted_of
 from stepwell.definition.starting import CONFLICT_MODES, ConflictMode, Starter, StartOptions, starter_for
-from stepwell.errors import WrongArguments
+from stepwell.errors import RunNotLive, WrongArguments
 
 if TYPE_CHECKING:
     from stepwell.engine.run import Run
@@ -74,6 +75,61 @@ class Launcher(Generic[H]):
                 "many. Give the class unique_by, or start each run with its key."
             )
         return starter_for(self.options).start_many(calls_of(self.workflow, items), self.options)
+
+    @overload
+    def find(
+        self, *, key: object = None, hero: Any = None, missing: Literal["raise"] = "raise", **identity: Any
+    ) -> Run: ...
+    @overload
+    def find(
+        self, *, key: object = None, hero: Any = None, missing: IfMissing, **identity: Any
+    ) -> Run | None: ...
+    def find(
+        self, *, key: object = None, hero: Any = None, missing: IfMissing = "raise", **identity: Any
+    ) -> Run | None:
+        """The open run that is meant, read in the transaction of these options; see ``Workflow.find``."""
+        if problem := checks.broken_choice(missing, get_args(IfMissing)):
+            raise WrongArguments(f"missing {problem}.")
+        known = self.options.key if key is None else key
+        wanted = wanted_of(self.workflow, known, hero, identity)
+        return starter_for(self.options).find(wanted, self.options, missing)
+
+    def signal(
+        self,
+        name: str,
+        payload: Any = None,
+        /,
+        *,
+        key: object = None,
+        hero: Any = None,
+        missing: IfMissing = "raise",
+        idempotency_key: str | None = None,
+        **identity: Any,
+    ) -> bool:
+        """Send a signal to the open run that is meant, in the transaction of these options; see ``Workflow.signal``."""
+        run = self.find(key=key, hero=hero, missing=missing, **identity)
+        if run is None:
+            return False
+        try:
+            return run.signal(name, payload, idempotency_key=idempotency_key, **self._transaction())
+        except RunNotLive:
+            if missing == "ignore":
+                # It has come to its end meanwhile.
+                return False
+            raise
+
+    def wake(
+        self, *, key: object = None, hero: Any = None, missing: IfMissing = "raise", **identity: Any
+    ) -> bool:
+        """Make the open run that is meant look at its gate again; see ``Workflow.wake``."""
+        run = self.find(key=key, hero=hero, missing=missing, **identity)
+        if run is None:
+            return False
+        run.wake(**self._transaction())
+        return True
+
+    def _transaction(self) -> dict[str, Any]:
+        return {"session": self.options.session, "connection": self.options.connection}
 
 
 def launcher_of(cls: type[Any], options: Mapping[str, Any]) -> Launcher[Any]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from stepwell.definition.body import ClassBody
+from stepwell.definition.findable import Findable
 from stepwell.definition.hooks import HOOKS
 from stepwell.definition.settings import SETTINGS
 from stepwell.definition.steps import Step, is_condition
@@ -23,7 +24,7 @@ _CONSTRUCTORS: Final = ("__init__", "__new__")
 
 def reserved_names(root_body: ClassBody) -> frozenset[str]:
     """The verbs and attributes of ``Workflow``, its private ones too; not its settings."""
-    names = (*root_body, *vars(Verbs))
+    names = (*root_body, *vars(Verbs), *vars(Findable))
     return frozenset(name for name in names if not _is_dunder(name) and name not in SETTINGS)
 
 

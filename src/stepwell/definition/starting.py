@@ -13,6 +13,7 @@ from stepwell.errors import StoreError
 
 if TYPE_CHECKING:
     # For the type checkers of users only: a start answers the engine's handle, which nothing here looks into.
+    from stepwell.definition.finding import IfMissing, Wanted
     from stepwell.engine.run import Run
 
 __all__ = [
@@ -99,6 +100,10 @@ class Starter(Protocol):
 
     def start_many(self, calls: Iterable[Call], options: StartOptions) -> list[Run]:
         """Start many runs in few statements and return their handles in the same order."""
+        ...
+
+    def find(self, wanted: Wanted, options: StartOptions, missing: IfMissing) -> Run | None:
+        """The open run that is meant; None if there is none and that is no error."""
         ...
 
     def start_child(self, call: Call, options: StartOptions, parentage: Parentage) -> Run:

@@ -13,6 +13,7 @@ from stepwell.definition.calls import call_of
 from stepwell.definition.checks import broken_duration
 from stepwell.definition.cursor import Cursor
 from stepwell.definition.durable import durable_in_run
+from stepwell.definition.findable import Findable
 from stepwell.definition.hooks import Hooks
 from stepwell.definition.launching import Launcher, LaunchOptions, launcher_of
 from stepwell.definition.metaclass import WorkflowMeta
@@ -42,7 +43,7 @@ __all__ = ["Workflow"]
 T = TypeVar("T")
 
 
-class Workflow(Hooks, Verbs, Generic[H], metaclass=WorkflowMeta):
+class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
     """A multi-step process that survives crashes, deploys and restarts.
 
     Derive from it and decorate methods with ``@step``: they run from top to bottom, each one once, with waits

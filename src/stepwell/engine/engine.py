@@ -16,9 +16,11 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from stepwell.clock import Clock, SystemClock, require_duration
+from stepwell.definition.finding import IfMissing, Wanted
 from stepwell.definition.starting import Call, Parentage, StartOptions, set_default_engine
 from stepwell.definition.workflow import Workflow
 from stepwell.engine.children import Children
+from stepwell.engine.finding import find_open
 from stepwell.engine.hub import Hub
 from stepwell.engine.leases import Lease, LeaseBook
 from stepwell.engine.queries import RunQuery
@@ -203,6 +205,10 @@ class Stepwell:
         self.connect()
         with self._explaining():
             return self.starts.many(calls, options)
+
+    def find(self, wanted: Wanted, options: StartOptions, missing: IfMissing = "raise") -> Run | None:
+        """The open run that is meant; authors write ``MyWorkflow.find(key=...)``."""
+        return find_open(self, wanted, options, missing)
 
     def start_child(self, call: Call, options: StartOptions, parentage: Parentage) -> Run:
         """Start a run for the one whose call is active here; authors write ``self.call(...)``."""

@@ -139,7 +139,8 @@ class Run:
         """
         if current.get() is not None:
             raise RunError(
-                "result() waits, and a step must not wait for another run: its thread would be blocked."
+                "result() waits, and a step must not wait for another run, nor must the body of run(): its thread would "
+                "be blocked. Write self.call(OtherWorkflow, ...) in run(), or awaits=Child(...) at a declared step."
             )
         limit = None
         if timeout is not None:
@@ -216,10 +217,11 @@ class Run:
         On a live run it withdraws a pause that was not honoured yet.
 
         Args:
-            from_step: Go on from this step, earlier or later, and not from where the run stopped; of a class with
-                ``run()``, from the first call of this name that is recorded, be it a step or a wait. What is recorded of
+            from_step: Go on from this step, earlier or later, and not from where the run stopped. What is recorded of
                 it and of all that came after it began stays in the history and counts no more: these steps run again,
                 and wait again for what they wait for. ``context`` and what the steps have written stay as they are.
+                In a class with ``run()`` it is the first call of this name, be it a step or a wait; ``context`` is
+                there what the calls before it have made of it.
             new_keys: Give these steps new idempotency keys. By default the keys stay: a payment that was made is not
                 made again.
             by: Who does it, for the history.

@@ -148,7 +148,8 @@ def current_step_scope(engine: Stepwell) -> ActivationRuntime | None:
         return None
     if runtime.is_in_body:
         raise RunError(
-            "start(), signal() and wake() in the body of run() would be repeated by each replay. Call them in a step: "
+            "start(), signal(), wake() and commands to other runs in the body of run() would be repeated by each "
+            "replay, and what is read of them there is not journaled. Do it in a step: "
             'self.step("start_shipping", Shipping.start, order_id=7).'
         )
     return runtime if runtime.is_in_step else None
