@@ -43,8 +43,8 @@ _PARKED: Final = (RunState.WAITING, RunState.AWAITING)
 
 ACTS = [
     *["ok"] * 4,
-    *["error", "fatal", "limited", "key error"],
-    *["retry", "later", "skip", "pause", "pause done", "cancel", "finish"],
+    *["error", "key error", "fatal", "limited"],
+    *["retry", "rewind", "later", "skip", "pause", "pause done", "cancel", "finish"],
 ]
 WAITS = [
     *["nothing"] * 3,
@@ -59,6 +59,9 @@ class Fatal(Exception):
 
 class Limited(Exception):
     """The class's handler is for it."""
+
+
+ERRORS = {"error": ValueError, "key error": KeyError, "fatal": Fatal, "limited": Limited}
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,12 @@ class Fate:
     Attributes:
         crashes: Before or after which writes a worker dies.
         commands: By how many steps are done, whether the run is parked then, and the verb.
+        rewinds: Who resumes the run for the first time has it go on from its first step.
     """
 
     crashes: frozenset[tuple[int, str]] = frozenset()
     commands: tuple[tuple[int, bool, str], ...] = ()
+    rewinds: bool = False
 
 
 def legs(number: int) -> st.SearchStrategy[Leg]:
@@ -123,6 +128,7 @@ class Journey:
         self.road = road
         self.crashes = fate.crashes
         self.commands = list(fate.commands)
+        self.from_step = road[0].name if fate.rewinds else None
         self.boundaries: Counter[str] = Counter()
         self.died = 0
         self.losses = 0
@@ -222,31 +228,29 @@ class Journey:
 
     def act(self, workflow: Any, leg: Leg, attempt: int) -> None:
         act = leg.acts[attempt] if attempt < len(leg.acts) else "ok"
+        if act in ERRORS:
+            raise ERRORS[act]
         match act:
-            case "error":
-                raise ValueError(act)
-            case "key error":
-                raise KeyError(act)
-            case "fatal":
-                raise Fatal(act)
-            case "limited":
-                raise Limited(act)
-            case "retry":
-                workflow.retry()
+            case "retry" | "skip" | "cancel" | "finish" | "pause":
+                getattr(workflow, act)()
+            case "rewind":
+                workflow.retry(rewind=True)
+            case "later" if leg.walks:
+                workflow.cursor.skip_to(2, wait=HOUR)
             case "later":
-                if leg.walks:
-                    workflow.cursor.skip_to(2, wait=HOUR)
                 workflow.retry(HOUR)
             case "pause done":
                 workflow.pause(done=True)
-            case "skip" | "cancel" | "finish" | "pause":
-                getattr(workflow, act)()
 
     # -- fate -----------------------------------------------------------------------------------------------
 
     def counted(self) -> list[Any]:
         """The attempts that are durable; executions that were lost or only interrupted do not count."""
-        return [row for row in self.run.steps if row.kind == Kind.STEP and row.outcome not in _UNCOUNTED]
+        return [
+            row
+            for row in self.stage.rows(self.run)
+            if row.kind == Kind.STEP and row.outcome not in _UNCOUNTED
+        ]
 
     def at_boundary(self, moment: str, settlement: Settlement | None) -> None:
         number = self.boundaries[moment]
@@ -285,7 +289,8 @@ class Journey:
             self.drive()
             if self.run.state not in ATTENTION:
                 return self
-            self.run.resume()
+            self.run.resume(from_step=self.from_step)
+            self.from_step = None
         self.crashes = frozenset()
         self.drive()
         if self.run.state not in TERMINAL:
@@ -311,7 +316,7 @@ class Journey:
             "context": dict(self.run.context),
             "lines": self.stage.lines(self.run),
             "current_step": row.current_step,
-            "open rows": [step.name for step in self.run.steps if step.finished_at is None],
+            "open rows": [row.name for row in self.stage.rows(self.run) if row.finished_at is None],
             "steps": [
                 (step.name, step.attempt, step.state, step.outcome, step.result, step.error_class)
                 + (() if step.name in walks else (step.context_delta, _timeless(step.details)))

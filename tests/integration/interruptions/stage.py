@@ -22,10 +22,12 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from stepwell import ManualClock, Run, Stepwell
 from stepwell.engine.activation import activate
+from stepwell.engine.step_executions import stored_journal
 from stepwell.engine.store_journal import StoreJournal
 from stepwell.entries import Settlement, Verdict
 from stepwell.execution.suspension import LeaseLost
 from stepwell.states import LIVE
+from stepwell.store.rows import ExecutionRow
 from stepwell.store.schema import metadata
 from stepwell.worker.heartbeat import Heartbeat
 from tests.support.driving import Driver
@@ -153,6 +155,10 @@ class Stage:
             elif row.state != "ready":
                 return
         raise AssertionError(f"does not come to an end: {run.explain()}")
+
+    def rows(self, run: Run) -> list[ExecutionRow]:
+        """The run's journal as it is stored."""
+        return stored_journal(self.well, run.id)
 
     def lines(self, run: Run) -> list[str]:
         """What the run's steps have committed, in the order of writing."""

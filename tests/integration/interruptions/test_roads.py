@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import event, given, settings
+from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from stepwell.states import Outcome
@@ -26,14 +27,16 @@ def stage(common_engine: Engine) -> Iterator[Stage]:
 
 
 @settings(max_examples=8)
-@given(road=ROADS, crashes=CRASHES, commands=COMMANDS)
-def test_crashes_change_no_end(stage: Stage, road: tuple[Leg, ...], crashes: Any, commands: Any) -> None:
+@given(road=ROADS, crashes=CRASHES, commands=COMMANDS, rewinds=st.booleans())
+def test_crashes_change_no_end(
+    stage: Stage, road: tuple[Leg, ...], crashes: Any, commands: Any, rewinds: bool
+) -> None:
     """Before and after any write, and behind any command: the same steps with the same outcomes, the same context and
     committed writes, and no row that stays open.
     """
     stage.clear()
-    undisturbed = Journey(stage, road, Fate(commands=commands)).go()
-    lost = Journey(stage, road, Fate(crashes, commands)).go()
+    undisturbed = Journey(stage, road, Fate(commands=commands, rewinds=rewinds)).go()
+    lost = Journey(stage, road, Fate(crashes, commands, rewinds)).go()
     event(f"{lost.died} crashes, {undisturbed.run.state}")
 
     assert lost.end == undisturbed.end
