@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from datetime import timedelta
 from functools import partial
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from stepwell.errors import RunError
 from stepwell.execution.journal import Journal
@@ -24,6 +25,7 @@ GRACE_SECONDS = 5.0
 """How long a coroutine may go on by itself once its activation has ended, before it is cancelled; and then again."""
 MOST_CANCELLATIONS = 3
 """So often it is cancelled before it is left alone."""
+_FOR_GOOD: Final = timedelta(days=36500).total_seconds()
 
 _here: ContextVar[AsyncBody | None] = ContextVar("stepwell_async_body", default=None)
 
@@ -237,6 +239,8 @@ class AsyncBody:
             is_decided = self._is_over is not None and self._is_over.done()
             if is_decided and self._under_way is None and times >= MOST_CANCELLATIONS:
                 self._is_left_alone = True
+                # The loop remembers it: to be collected is one more thing that it would swallow.
+                asyncio.get_running_loop().call_later(_FOR_GOOD, body.cancel)
                 return
             body.cancel()
             times += 1
