@@ -42,7 +42,8 @@ def assemble(root: type, cls: Any) -> Plan:
     _refuse_hiding(root, cls)
     check_settings(cls, name, {each: body[each] for each in sorted(body.variables) if each in body})
     parameters = _check_run(name, cls)
-    _check_unique_by(root, cls, parameters)
+    for setting in ("unique_by", "identified_by"):
+        _check_identity(setting, root, cls, parameters)
     lineage = Lineage(name, tuple(map(_body_of, _lineage(root, cls))))
     own = {id(step) for step in body.steps}
     specs = {
@@ -118,13 +119,15 @@ def _check_run(workflow: str, cls: Any) -> dict[str, inspect.Parameter] | None:
     return {each.name: each for each in parameters[1:]}
 
 
-def _check_unique_by(root: type, cls: type, parameters: dict[str, inspect.Parameter] | None) -> None:
-    """The names in ``unique_by`` exist, as far as the class tells which arguments there are."""
-    names = _named_by(setting_of(cls, "unique_by"))
+def _check_identity(
+    setting: str, root: type, cls: type, parameters: dict[str, inspect.Parameter] | None
+) -> None:
+    """The names in ``unique_by`` and ``identified_by`` exist, as far as the class tells which arguments there are."""
+    names = _named_by(setting_of(cls, setting))
     if HERO in names and not declares_hero(root, cls):
         raise DefinitionError(
             cls.__name__,
-            f"unique_by names {HERO!r}, but the class has none: write class ...(Workflow[HeroType])",
+            f"{setting} names {HERO!r}, but the class has none: write class ...(Workflow[HeroType])",
         )
     if parameters is None or any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return
@@ -132,7 +135,7 @@ def _check_unique_by(root: type, cls: type, parameters: dict[str, inspect.Parame
         if name != HERO and name not in parameters:
             raise DefinitionError(
                 cls.__name__,
-                f"unique_by names {name!r}, which is no parameter of run(). They are "
+                f"{setting} names {name!r}, which is no parameter of run(). They are "
                 f"{', '.join(parameters) or 'none'}",
             )
 

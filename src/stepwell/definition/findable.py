@@ -36,7 +36,7 @@ class Findable:
             key: The key that the run was started with, by ``with_options(key=...)``.
             hero: The record that it is about.
             missing: ``"ignore"``: that there is none is no error, and the answer is None.
-            **identity: The arguments that identify the run, by name: those of ``unique_by``.
+            **identity: The arguments that identify the run, by name: those of ``unique_by`` or ``identified_by``.
 
         Raises:
             RunNotFound: No such run is open.

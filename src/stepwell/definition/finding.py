@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepwell.definition.functions import parameters_of
-from stepwell.definition.identity import Canonical, RunKey, run_key
+from stepwell.definition.identity import Canonical, RunKey, key_of, name_key, unique_key
 from stepwell.definition.settings import setting_of
-from stepwell.definition.starting import Call, StartOptions
+from stepwell.definition.starting import Call
 from stepwell.definition.unset import UNSET
 from stepwell.errors import WrongArguments
 
@@ -64,22 +64,33 @@ def wanted_of(cls: type[Any], key: object, hero: Any, args: Mapping[str, Any]) -
 
 
 def key_wanted(wanted: Wanted, codec: Canonical) -> RunKey | None:
-    """The identity that is meant; None if it is known by its hero only.
+    """The identity that is meant: unique if it has a digest, else a name; None if the run is known by its hero only.
 
     Raises:
         WrongArguments: What is said does not identify a run of the class.
         Unstorable: It cannot be written down.
     """
     cls = wanted.workflow
+    if wanted.key is not None:
+        return key_of(wanted.key, codec)
     unique_by = setting_of(cls, "unique_by")
     is_by_hero = unique_by is UNSET or unique_by in ("hero", ("hero",))
-    if wanted.key is None and wanted.hero is not None and not wanted.args and not is_by_hero:
+    if wanted.hero is not None and not wanted.args and not is_by_hero:
         return None
-    options = StartOptions(key=wanted.key)
-    key = run_key(Call(cls, wanted.hero, dict(wanted.args)), options, codec)
+    call = Call(cls, wanted.hero, dict(wanted.args))
+    try:
+        key = unique_key(call, codec)
+    except WrongArguments:
+        if setting_of(cls, "identified_by") is None:
+            raise
+        key = None
+    if key is None:
+        named = name_key(call, codec)
+        key = None if named is None else RunKey(named.text, None)
     if key is None and wanted.hero is None:
         raise WrongArguments(
-            f"{cls.__name__} has no unique_by, so that its arguments identify no run: say key= or hero=."
+            f"{cls.__name__} has neither unique_by nor identified_by, so that its arguments identify no run: say key= "
+            "or hero=."
         )
     return key
 

@@ -1,6 +1,7 @@
 """Which runs are the same: from a start to the key that no two open runs of a class may share.
 
-The key is a value: the one given by hand, else what the class's ``unique_by`` says, else the hero. Its text
+The key is a value: the one given by hand, else what the class's ``unique_by`` says, else the hero. A class may say
+by ``identified_by`` how its runs are called, whether they are unique or not. Its text
 comes from the codec, which keeps ``1``, ``"1"``, ``None`` and ``""`` apart and writes a record as its type
 and primary key.
 """
@@ -19,7 +20,7 @@ from stepwell.definition.starting import Call, StartOptions
 from stepwell.definition.unset import UNSET
 from stepwell.errors import WrongArguments
 
-__all__ = ["Canonical", "RunKey", "key_of", "run_key"]
+__all__ = ["Canonical", "RunKey", "key_of", "name_key", "run_key", "unique_key"]
 
 _LONGEST: Final = 255
 _LEGIBLE: Final = 180
@@ -39,11 +40,11 @@ class RunKey:
 
     Attributes:
         text: For people and for look-ups: at most 255 characters. A long one ends in its digest.
-        digest: SHA-256 of the whole key, in hex: what must be unique.
+        digest: SHA-256 of what must be unique, in hex; None where the runs of a class are named, and never the same.
     """
 
     text: str
-    digest: str
+    digest: str | None
 
 
 def key_of(value: object, codec: Canonical) -> RunKey:
@@ -66,17 +67,44 @@ def run_key(call: Call, options: StartOptions, codec: Canonical) -> RunKey | Non
     """
     if options.key is not None:
         return key_of(options.key, codec)
-    unique_by = setting_of(call.workflow, "unique_by")
-    if unique_by is UNSET:
+    unique, named = unique_key(call, codec), name_key(call, codec)
+    if named is None:
+        return unique
+    return RunKey(named.text, None if unique is None else unique.digest)
+
+
+def unique_key(call: Call, codec: Canonical) -> RunKey | None:
+    """What the class's ``unique_by`` makes of the call, its hero by default; None if its runs are never the same.
+
+    Raises:
+        Unstorable: It cannot be written down.
+        WrongArguments: An argument is missing, or it identifies nothing.
+    """
+    if setting_of(call.workflow, "unique_by") is UNSET:
         return None if call.hero is None else key_of(call.hero, codec)
-    if unique_by is None:
+    return _derived(call, "unique_by", codec)
+
+
+def name_key(call: Call, codec: Canonical) -> RunKey | None:
+    """What the class's ``identified_by`` makes of the call; None if it has none.
+
+    Raises:
+        Unstorable: It cannot be written down.
+        WrongArguments: An argument is missing, or it identifies nothing.
+    """
+    return _derived(call, "identified_by", codec)
+
+
+def _derived(call: Call, setting: str, codec: Canonical) -> RunKey | None:
+    said = setting_of(call.workflow, setting)
+    if said is None:
         return None
     known = {**_defaults(call.workflow), **call.args, HERO: call.hero}
-    if isinstance(unique_by, str):
-        return key_of(_named(call, unique_by, known), codec)
-    if isinstance(unique_by, tuple):
-        return key_of(tuple(_named(call, name, known) for name in unique_by), codec)
-    return key_of(_asked(call, unique_by, known), codec)
+    if isinstance(said, str):
+        return key_of(_named(call, setting, said, known), codec)
+    if isinstance(said, tuple):
+        return key_of(tuple(_named(call, setting, name, known) for name in said), codec)
+    return key_of(_asked(call, setting, said, known), codec)
 
 
 def _defaults(workflow: type[Any]) -> dict[str, Any]:
@@ -86,29 +114,30 @@ def _defaults(workflow: type[Any]) -> dict[str, Any]:
     return {name: each.default for name, each in parameters.items() if each.default is not each.empty}
 
 
-def _named(call: Call, name: str, known: Mapping[str, Any]) -> Any:
+def _named(call: Call, setting: str, name: str, known: Mapping[str, Any]) -> Any:
     if name not in known:
         raise WrongArguments(
-            f"{call.workflow.__name__} is unique by {name!r}, and start() did not get it. Pass {name}=..."
+            f"{call.workflow.__name__} is {setting.replace('_', ' ')} {name!r}, and start() did not get it. Pass "
+            f"{name}=..."
         )
     return known[name]
 
 
-def _asked(call: Call, function: Callable[..., Any], known: Mapping[str, Any]) -> Any:
+def _asked(call: Call, setting: str, function: Callable[..., Any], known: Mapping[str, Any]) -> Any:
     """The answer of a function that takes, by name, the arguments that it wants to see."""
     parameters = (parameters_of(function) or {}).values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         wanted = dict(known)
     else:
         wanted = {
-            each.name: _named(call, each.name, known)
+            each.name: _named(call, setting, each.name, known)
             for each in parameters
             if each.name in known or each.default is each.empty
         }
     answer = function(**wanted)
     if answer is None:
         raise WrongArguments(
-            f"unique_by of {call.workflow.__name__} answered None, which identifies nothing. It must return "
+            f"{setting} of {call.workflow.__name__} answered None, which identifies nothing. It must return "
             "a value."
         )
     return tuple(answer) if isinstance(answer, list) else answer

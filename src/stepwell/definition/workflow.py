@@ -67,6 +67,8 @@ class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
         unique_by: What makes two runs the same: an argument's name, a tuple of names (``"hero"`` is one), or
             a function of the arguments. By default the hero, if there is one. None means that runs are never
             the same.
+        identified_by: What a run is called by, in the same forms, for lists and for :meth:`find`; what ``unique_by``
+            says by default. With it alone, runs of one name may be open at the same time.
         unique_for: ``"run"``: until the run is over. ``"ever"``: for good.
         on_conflict: What ``start`` does if such a run exists: ``"reject"``, ``"skip"`` or ``"replace"``.
         hero_optional: A run may start without a hero, and goes on when its hero is gone.
@@ -107,6 +109,7 @@ class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
     priority: ClassVar[int] = 100
     policies: ClassVar[Sequence[Policy]] = ()
     unique_by: ClassVar[UniqueBy] = UNSET
+    identified_by: ClassVar[UniqueBy] = None
     unique_for: ClassVar[UniqueFor] = "run"
     on_conflict: ClassVar[ConflictMode] = "reject"
     hero_optional: ClassVar[bool] = False

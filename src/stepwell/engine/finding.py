@@ -53,15 +53,18 @@ def find_open(engine: Stepwell, wanted: Wanted, options: StartOptions, missing: 
 def _find(engine: Stepwell, connection: Connection, wanted: Wanted) -> RunRow | None:
     cls = wanted.workflow
     key = key_wanted(wanted, engine.codec)
-    if key is not None:
+    if key is not None and key.digest is not None:
         return find_by_identity(connection, cls.workflow_name, key.digest)
     about = RunFilter(
-        workflows=(cls.workflow_name,), states=OPEN, hero=hero_columns(wanted.hero, engine.codec)
+        workflows=(cls.workflow_name,),
+        states=OPEN,
+        hero=None if wanted.hero is None else hero_columns(wanted.hero, engine.codec),
+        key=None if key is None else key.text,
     )
     found = list_runs(connection, about, Order.OLDEST, limit=2)
     if len(found) > 1:
         raise RunError(
             f"several open runs of {cls.__name__} are about {wanted}: say which one is meant, by key= or by the "
-            "arguments that identify it, or take them one by one from runs(...).for_hero(...)."
+            "arguments that make it unique, or take them one by one from a query, runs(...)."
         )
     return found[0] if found else None

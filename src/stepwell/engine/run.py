@@ -139,8 +139,9 @@ class Run:
         """
         if current.get() is not None:
             raise RunError(
-                "result() waits, and a step must not wait for another run, nor must the body of run(): its thread would "
-                "be blocked. Write self.call(OtherWorkflow, ...) in run(), or awaits=Child(...) at a declared step."
+                "result() waits, and a step must not wait for another run, nor must the body of run(): its thread "
+                "would be blocked. Write self.call(OtherWorkflow, ...) in run(), or awaits=Child(...) at a declared "
+                "step."
             )
         limit = None
         if timeout is not None:

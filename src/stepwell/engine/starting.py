@@ -157,7 +157,7 @@ class Starts:
         self, connection: Connection, place: Place, starts: list[_Start], options: StartOptions
     ) -> list[RunRow]:
         # In the order of their keys, so that two batches with common keys do not wait for each other crosswise.
-        ordered = sorted(starts, key=lambda start: (start.key.digest if start.key else "", start.id))
+        ordered = sorted(starts, key=lambda start: (start.row["active_key"] or "", start.id))
         created: set[UUID] = set()
         for begin in range(0, len(ordered), _ROWS_AT_ONCE):
             rows = [start.row for start in ordered[begin : begin + _ROWS_AT_ONCE]]

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from stepwell import (
     DefinitionError,
+    RunAlreadyExists,
     RunError,
     RunNotFound,
     RunNotLive,
@@ -73,6 +74,27 @@ class Letter(Workflow[Person]):
         return self.wait_for_signal("review")
 
 
+class Export(Workflow):
+    """Called by its account, and never the same."""
+
+    workflow_name = "finding.Export"
+    identified_by = "account"
+
+    def run(self, account: str, page: int = 1) -> Any:
+        return self.wait_for_signal("review")
+
+
+class Import(Workflow):
+    """Called by one argument, unique by another."""
+
+    workflow_name = "finding.Import"
+    identified_by = staticmethod(lambda account: ("import", account))
+    unique_by = "file"
+
+    def run(self, account: str, file: str) -> Any:
+        return self.wait_for_signal("review")
+
+
 @pytest.fixture(autouse=True)
 def _close() -> None:
     OPEN.clear()
@@ -119,6 +141,40 @@ def test_a_run_is_found_by_its_hero(town: Town) -> None:
         Letter.start(ada, "again")
         with pytest.raises(RunError, match="several open runs of Letter are about hero="):
             Letter.find(hero=ada)
+
+
+def test_a_run_that_is_called_something_is_found_by_that(bench: Workbench) -> None:
+    """``identified_by`` names runs without making them unique."""
+    run = Export.start("a")
+    assert run.info().key == '"a"'
+    assert run.info().active_key is None
+    assert Export.find(account="a") == run
+    assert Export.find(account="a", page=7) == run
+    Export.start("a")
+    with pytest.raises(RunError, match="several open runs of Export are about account='a'"):
+        Export.find(account="a")
+
+
+def test_names_and_uniqueness_are_separate(bench: Workbench) -> None:
+    """The one is what a run is called by, the other is what there is once."""
+    run = Import.start("a", "x")
+    assert run.info().key == '["import","a"]' or "import" in (run.info().key or "")
+    Import.start("a", "y")
+    with pytest.raises(RunAlreadyExists):
+        Import.start("b", "x")
+    assert Import.find(file="x") == run
+    with pytest.raises(RunError, match="several open runs"):
+        Import.find(account="a")
+
+
+def test_a_name_must_be_of_an_argument() -> None:
+    """As ``unique_by``, it is looked at when the class is created."""
+    with pytest.raises(DefinitionError, match="identified_by names 'stranger', which is no parameter of run"):
+
+        class Wrong(Workflow):
+            identified_by = "stranger"
+
+            def run(self, account: str) -> None: ...
 
 
 def test_that_nobody_is_there_is_said(bench: Workbench) -> None:
