@@ -11,6 +11,7 @@ import pytest
 
 import stepwell
 from stepwell import Child, Cursor, Event, EventKind, Poll, Signal, StepExecution, Stepwell, Worker, Workflow
+from stepwell.definition.findable import Findable
 from stepwell.definition.hooks import HOOKS
 from stepwell.definition.launching import LaunchOptions
 from stepwell.definition.options import ResumableStepOptions, StepOptions
@@ -123,6 +124,16 @@ def test_all_that_run_can_say_is_in_the_reference() -> None:
             each for each in _parameters(getattr(Verbs, name)) if each not in ("args", "kwargs", "options")
         ]
         assert [each for each in parameters if not re.search(rf"\b{each}\b", told[name])] == [], name
+
+
+def test_how_runs_are_found_is_in_the_reference() -> None:
+    """Each way to reach a run by what is known of it, with its parameters."""
+    section = _page("reference/workflow.md").text.partition("## Find")[2].partition("\n## ")[0]
+    told = dict(re.findall(r"^\| `(\w+)\((.*?)\)`", section, re.MULTILINE))
+    assert told.keys() == _public(Findable)
+    for name, parameters in told.items():
+        named = re.findall(r"(\w+)(?:=\"?\w*\"?)?", parameters.replace('"raise"', "").replace("None", ""))
+        assert named == _parameters(getattr(Findable, name))
 
 
 def test_what_an_event_has_is_in_the_reference() -> None:

@@ -230,9 +230,9 @@ def test_a_payout_is_credited_when_the_bank_says_so(stepwell: Workbench, session
     stepwell.drain()
 
     event = {"id": "evt-1", "status": "paid", "amount": 70}
-    assert payouts.on_webhook(session, stepwell.engine, payout, event)
+    assert payouts.on_webhook(session, payout, event)
     session.commit()
-    assert not payouts.on_webhook(session, stepwell.engine, payout, event)
+    assert not payouts.on_webhook(session, payout, event)
     session.commit()
     assert stepwell.run_to_end(run) == "completed"
     session.refresh(payout)

@@ -220,15 +220,14 @@ def test_a_gate_is_looked_at_when_it_is_told(stepwell: Workbench) -> None:
     stepwell.travel(30 * DAY)
     assert stepwell.drain() == 0
 
-    run.wake()
+    waiting.on_webhook("o-1")
     stepwell.drain()
     assert asked(waiting.api) == ["request", "fulfill"]
     stepwell.assert_state(run, "awaiting", reason="gate")
 
-    waiting.api.learn("confirmed", "o-1")
-    run.wake()
+    waiting.on_webhook("o-1")
     assert stepwell.run_to_end(run) == "completed"
-    run.wake()  # a webhook that is delivered twice
+    waiting.on_webhook("o-1")  # delivered twice
     assert asked(waiting.api) == ["request", "fulfill", "close"]
 
 
