@@ -152,7 +152,6 @@ def _recorder(
         current_step=run.current_step,
         queue=run.queue,
         priority=run.priority,
-        due_at=run.due_at or run.created_at,
         begins_at=from_micros(options["at"]) if "at" in options else run.created_at,
         wakeups=run.wakeups,
         stop_request=run.stop_request,

@@ -98,8 +98,8 @@ class RunFacts:
 
     Attributes:
         workflow: The class.
-        due_at: When the run became due: a first step's wait counts from here.
-        begins_at: When the run was to begin: at its start, or at the instant that the start named.
+        begins_at: When the run was to begin: at its start, or at the instant that the start named. A first step's wait
+            counts from here.
         options: What the start said beyond the columns.
     """
 
@@ -112,7 +112,6 @@ class RunFacts:
     current_step: str | None
     queue: str
     priority: int
-    due_at: datetime
     begins_at: datetime
     wakeups: int
     stop_request: str | None

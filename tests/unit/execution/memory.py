@@ -366,7 +366,6 @@ class MemoryRun:
             current_step=self.current_step,
             queue=self.queue,
             priority=self.priority,
-            due_at=self.due_at,
             begins_at=self.begins_at,
             wakeups=self.wakeups,
             stop_request=self.stop_request,
