@@ -29,6 +29,8 @@ class Context(MutableMapping[str, Any]):
         # What the values are read from when they are next looked at: durable, or what run() has made of it since. None
         # after the start means: what is durable.
         self._kept = text
+        # The texts of what run() had made of it when it last called something; None: nothing but what is durable.
+        self._called_with: dict[str, str] | None = None
         self._stored: dict[str, str] | None = None
         self._values: dict[str, Any] | None = None
 
@@ -91,14 +93,18 @@ class Context(MutableMapping[str, Any]):
         """
         if self._values is None or self._stored is None:
             return None
-        texts = self._texts(self._values)
-        if texts == self._stored:
+        texts, stored = self._texts(self._values), self._stored
+        called_with = stored if self._called_with is None else self._called_with
+        if texts == stored == called_with:
             return None
+        # A replay comes here with what run() has written, and must find that undone, too, if the step undid it.
         delta = {
             "set": {
-                name: self._values[name] for name, text in texts.items() if self._stored.get(name) != text
+                name: self._values[name]
+                for name, text in texts.items()
+                if stored.get(name) != text or called_with.get(name) != text
             },
-            "gone": [name for name in self._stored if name not in texts],
+            "gone": [name for name in {**stored, **called_with} if name not in texts],
         }
         return self._whole(self._values), self._whole(delta)
 
@@ -109,6 +115,7 @@ class Context(MutableMapping[str, Any]):
         """``whole`` is durable now."""
         self._kept = whole
         self._stored = self._texts(self._open())
+        self._called_with = None
 
     def roll_back(self) -> None:
         """Forget what is not durable, or was not there at the last :meth:`keep`."""
@@ -118,7 +125,7 @@ class Context(MutableMapping[str, Any]):
 
     def restart(self) -> None:
         """Begin with nothing: what is recorded is applied again."""
-        self._kept, self._stored, self._values = None, {}, None
+        self._kept, self._stored, self._values, self._called_with = None, {}, None, None
 
     def apply(self, delta: str) -> None:
         """Make a recorded change again."""
@@ -145,6 +152,7 @@ class Context(MutableMapping[str, Any]):
             Unstorable: A value that is not plain JSON was put deep inside.
         """
         if self._values is not None:
+            self._called_with = self._texts(self._values)
             self._kept = self._whole(self._values)
 
 

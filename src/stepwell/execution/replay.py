@@ -143,6 +143,11 @@ class ReplayDriver:
             recorder.context.changes()
         except Unstorable as error:
             return self._failed(program, error)
+        try:
+            # What was asked for while the last call was under way, as it would be before a next one.
+            program.honour_requests()
+        except Closed:
+            return program.outcome()
         return program.end(
             Settlement(RunState.COMPLETED, result=text), ExecutionState.SKIPPED, Outcome.SKIPPED
         )

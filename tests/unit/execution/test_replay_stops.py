@@ -490,10 +490,15 @@ def test_a_cancel_is_honoured_at_the_next_boundary() -> None:
     assert run.story == ["work success"] * 2
 
 
-def test_a_request_that_comes_at_the_end_is_too_late() -> None:
-    """``run()`` calls nothing any more: it ends as it ends."""
+def test_a_request_is_honoured_at_the_very_end_too() -> None:
+    """It came while the last step was under way: the run stops before it is over, as a declared one does."""
     run = asked(lambda run, item: run.pause() if item == "C" else None).drive()
-    assert run.state is RunState.COMPLETED
+    assert run.state is RunState.PAUSED
+    run.resume()
+    run.drive()
+    assert (run.result, Asked.bodies) == ('["a","b","c"]', ["A", "B", "C"])
+    run = asked(lambda run, item: run.cancel("no") if item == "C" else None).drive()
+    assert run.is_over_as(RunState.CANCELED, "no")
 
 
 def test_a_skip_of_a_waiting_call_leaves_it_out() -> None:
