@@ -154,7 +154,8 @@ class MemoryJournal:
         return self._run.clock.now()
 
     def history(self) -> Sequence[Execution]:
-        return [row for row in self._run.journal if row.position not in self._run.superseded]
+        rows = (row for row in self._run.journal if row.position not in self._run.superseded)
+        return [row for row in rows if not _is_past_tick(row)]
 
     def open_scope(self) -> MemoryScope:
         self._open = MemoryScope(self._run)
@@ -530,6 +531,12 @@ class MemoryRun:
     def is_over_as(self, state: RunState, reason: str | Reason | None = None) -> bool:
         """It stands there, for this reason."""
         return self.state is state and self.reason == reason
+
+
+def _is_past_tick(row: Execution) -> bool:
+    """What it knew is known to the next tick: it is not loaded."""
+    is_over = row.state in (ExecutionState.COMPLETED, ExecutionState.SKIPPED)
+    return row.kind is Kind.TICK and is_over and row.outcome is not Outcome.CONTINUED
 
 
 def crash_at(run: MemoryRun, place: int, moment: str) -> None:
