@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from stepwell.definition.async_workflow import AsyncWorkflow
 from stepwell.definition.resumable import resumable_step
 from stepwell.definition.steps import step
 from stepwell.definition.waits import Poll, Signal
@@ -58,6 +59,26 @@ class Onboarding(Workflow[User]):
     def before_step(self) -> None: ...  # E: override
 
     def on_pause(self, reason: int) -> None: ...  # E: override
+
+
+class Delivery(AsyncWorkflow):
+    async def run(self) -> None:
+        self.ship("a")  # E: unused-coroutine
+        self.sleep(timedelta(1))  # E: unused-coroutine
+        self.ship("a").upper()  # E: attr-defined
+        await self.ship(5)  # E: arg-type
+        await self.sleep(30)  # E: arg-type
+        await self.sleep(timedelta(1), nme="x")  # E: call-arg
+        await self.step("size", len, 4)  # E: call-overload
+
+    @step
+    def ship(self, item: str) -> str:
+        return item
+
+
+class Plainly(Workflow):
+    def run(self) -> None:
+        self.sleep(30)  # E: arg-type
 
 
 class Report(Workflow):

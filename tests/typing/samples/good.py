@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar, assert_type
 
-from stepwell import Run
+from stepwell import AsyncWorkflow, Run
 from stepwell.definition.cursor import Cursor
 from stepwell.definition.launching import Launcher
 from stepwell.definition.plan import Plan
@@ -75,6 +76,10 @@ class Order(Workflow):
         first = self.ship(order_id)
         assert_type(first, str)
         assert_type(self.fetch("url"), bytes)
+        assert_type(self.step("size", len, "four"), int)
+        assert_type(self.step("later", later, 3), bytes)
+        self.sleep(timedelta(1), name="a day")
+        self.pause("look")
         return first
 
     @step(key_by="item", on_exception=Retry())
@@ -88,6 +93,38 @@ class Order(Workflow):
     @step
     def stop(self) -> str:
         self.finish({"early": True})
+
+
+class Delivery(AsyncWorkflow[User]):
+    async def run(self, order_id: str) -> str:
+        first = await self.ship(order_id)
+        assert_type(first, str)
+        assert_type(await self.fetch("url"), bytes)
+        assert_type(await self.ship.with_options(timeout=None)("item"), str)
+        assert_type(await self.step("size", len, "four"), int)
+        assert_type(await self.step("later", later, 3), bytes)
+        assert_type(await self.sleep(timedelta(1), name="a day"), None)
+        await self.pause("look")
+        await self.continue_if("is_paid")
+        task = asyncio.create_task(self.ship("item", size=2))
+        assert_type(task, asyncio.Task[str])
+        assert_type(self.now, datetime)
+        assert_type(self.hero, User)
+        self.finish(first)
+
+    @step(key_by="item", on_exception=Retry())
+    def ship(self, item: str, size: int = 1) -> str:
+        if size > 3:
+            self.pause("too large")
+        return item
+
+    @step
+    async def fetch(self, url: str) -> bytes:
+        return b""
+
+
+async def later(size: int) -> bytes:
+    return b""
 
 
 class Import(Workflow[User]):
@@ -213,6 +250,7 @@ ship: Callable[[str], str] = Order().ship
 
 assert_type(Onboarding.start(user), Run)
 Onboarding.start(Admin(), campaign="May")
+assert_type(Delivery.start(user, order_id="7"), Run)
 Onboarding.start(hero=user)
 Ahead.start(None)
 Order.start(order_id="7")
