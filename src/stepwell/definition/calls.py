@@ -10,6 +10,7 @@ from stepwell.definition.heroes import HeroType
 from stepwell.definition.settings import HERO
 from stepwell.definition.starting import Call
 from stepwell.errors import RunError, WrongArguments
+from stepwell.serialization import RecordRef
 from stepwell.serialization.paths import with_article
 
 __all__ = ["arguments_of_run", "call_of", "calls_of"]
@@ -31,7 +32,8 @@ def call_of(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
             f"{name}.start() needs its hero, {with_article(_told(hero_type))}: {name}.start(hero, ...). "
             "Runs without one are allowed by hero_optional = True in the class."
         )
-    if hero is not None and hero_type is not None and not isinstance(hero, hero_type):
+    # run() knows records as references only.
+    if hero is not None and hero_type is not None and not isinstance(hero, RecordRef | hero_type):
         raise WrongArguments(
             f"{name} is about {with_article(_told(hero_type))}; {with_article(type(hero).__qualname__)} "
             f"cannot be its hero: {_short(hero)}."
