@@ -297,3 +297,33 @@ def test_a_decision_whose_writes_were_refused_is_forgotten() -> None:
 
     assert run.story == ["pack failed"]
     assert run.error_message == "refused"
+
+
+@pytest.mark.parametrize(
+    ("report", "verb", "count"),
+    [
+        ("always", "retry", 1),
+        ("never", "retry", 0),
+        ("never", "skip", 0),
+        ("terminal_only", "retry", 0),
+        ("terminal_only", "skip", 1),
+    ],
+)
+def test_a_handlers_error_is_reported_as_it_says(report: Any, verb: str, count: int) -> None:
+    """As a policy's: by what the handler decides it is seen whether the step will be tried again."""
+
+    class Order(Workflow[None]):
+        @handles(Limited, report=report)
+        def decide(self, error: Exception) -> None:
+            getattr(self, verb)()
+
+        @step
+        def pack(self) -> None:
+            if not run.journal:
+                raise Limited
+
+    run = MemoryRun(Order)
+    run.drive()
+
+    assert run.state is RunState.COMPLETED
+    assert len(run.reported) == count
