@@ -1,4 +1,4 @@
-"""One event loop for the whole process, in a thread of its own: where ``async def`` steps run.
+"""One event loop for the whole process, in a thread of its own: where ``async def`` steps and ``run()`` are.
 
 One loop and not one a step, so that authors can share HTTP clients and database pools between steps.
 """
@@ -197,7 +197,7 @@ class LoopThread:
         home = _home.get()
         if home is None:
             raise RunError(
-                "no step waits for this coroutine: in_session() works in the body of an async step only."
+                "no step and no run() waits for this coroutine: in_session() works in the body of an async step only."
             )
         return await home.call(work)
 
