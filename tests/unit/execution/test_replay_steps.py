@@ -358,7 +358,7 @@ def test_records_come_loaded_where_a_step_takes_them() -> None:
         def run(self, item: Any) -> Any:
             seen.append(item)
             self.pack(item, others=[item])
-            found = self.find()
+            found = self.look_up()
             seen.append(found)
             return None
 
@@ -367,7 +367,7 @@ def test_records_come_loaded_where_a_step_takes_them() -> None:
             seen.append((item, others))
 
         @step
-        def find(self) -> Any:
+        def look_up(self) -> Any:
             return RecordRef("mem", "shop:Item", (1,))
 
     run = MemoryRun(Pack, args={"item": ref})
