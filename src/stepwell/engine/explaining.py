@@ -87,8 +87,12 @@ def _continued(run: RunRow) -> str:
 def _called(waits: Sequence[ExecutionRow]) -> Mapping[str, str] | None:
     """What is known of the child that a run waits for."""
     for row in waits:
-        if row.kind == Kind.CALL and row.details and "child" in (told := json.loads(row.details)):
-            return told  # type: ignore[no-any-return]  # our own text
+        try:
+            told = json.loads(row.details or "{}") if row.kind == Kind.CALL else {}
+        except ValueError:
+            continue
+        if isinstance(told, dict) and "child" in told and "workflow" in told:
+            return told
     return None
 
 

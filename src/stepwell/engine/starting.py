@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -44,11 +44,16 @@ _ROWS_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """One start, encoded."""
+    """One start, encoded.
+
+    Attributes:
+        replaced: The runs that gave way to it.
+    """
 
     call: Call
     key: RunKey | None
     row: dict[str, Any]
+    replaced: list[RunRow] = field(default_factory=list)
 
     @property
     def id(self) -> UUID:
@@ -99,6 +104,9 @@ class Starts:
         }
         place.inserted([start.id for start in starts])
         place.after_commit(lambda: self._wake(ready))
+        replaced = [holder for start in starts for holder in start.replaced]
+        if replaced:
+            place.after_commit(lambda: self._tell_replaced(replaced))
         for start, run in zip(starts, found, strict=True):
             if run.id == start.id:
                 self._engine.observe(EventKind.START, run.id, start.row["workflow"], queue=run.queue)
@@ -182,7 +190,7 @@ class Starts:
             if holder is not None:
                 if holder.id == start.id or self._answers(start, holder, options):
                     return holder
-                row = self._row_instead_of(connection, place, start, holder)
+                row = self._row_instead_of(connection, start, holder)
             # Whoever held the identity has finished since the insert, or gives way to us.
             if dialect.insert_if_new(connection, runs, row):
                 return _Inserted.of(row)
@@ -227,19 +235,19 @@ class Starts:
             codec.loads(holder.args, what="arguments")
         ) == codec.canonical(codec.loads(start.row["args"], what="arguments"))
 
-    def _row_instead_of(
-        self, connection: Connection, place: Place, start: _Start, holder: RunRow
-    ) -> dict[str, Any]:
+    def _row_instead_of(self, connection: Connection, start: _Start, holder: RunRow) -> dict[str, Any]:
         """Take the identity over. Two runs of one identity never execute at the same time."""
         replacement = take_place(connection, self._engine.commands, holder.id, start.id, self._engine.now())
-        place.after_commit(lambda: self._tell_replaced(holder))
+        start.replaced.append(holder)
         return {**start.row, **replacement.columns(start.row)}
 
-    def _tell_replaced(self, holder: RunRow) -> None:
-        with self._engine.database.read() as connection:
-            run = find_run(connection, holder.id)
-        if run is not None and run.state == RunState.CANCELED:
-            self._engine.children.ended(run.id, run.parent_id, run.state)
+    def _tell_replaced(self, replaced: Iterable[RunRow]) -> None:
+        """Of those that are over by now; whoever drives another one ends it, and tells."""
+        for holder in replaced:
+            with self._engine.reading() as connection:
+                run = find_run(connection, holder.id)
+            if run is not None and run.state == RunState.CANCELED:
+                self._engine.children.ended(run.id, run.parent_id, run.state)
 
 
 @dataclass(frozen=True, slots=True)

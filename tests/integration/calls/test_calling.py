@@ -328,6 +328,41 @@ def test_canceling_a_run_cancels_what_it_waits_for(bench: Workbench) -> None:
     }
 
 
+class Account(Workflow):
+    """Unique, and calls."""
+
+    workflow_name = "calls.Account"
+    unique_by = "name"
+    on_conflict = "replace"
+
+    def run(self, name: str) -> Any:
+        return self.call(Order, name)
+
+
+class Bank(Workflow):
+    """Calls what may be replaced."""
+
+    workflow_name = "calls.Bank"
+
+    def run(self) -> Any:
+        try:
+            return self.call(Account, "a")
+        except ChildFailed as error:
+            return [error.was_canceled, error.reason]
+
+
+def test_a_run_that_is_replaced_is_canceled_with_what_it_waits_for(bench: Workbench) -> None:
+    """Its parent hears of that, and its children end with it."""
+    bank = Bank.start()
+    bench.drain()
+    Account.start("a")
+    assert bank.state is RunState.READY
+    orders = bench.engine.runs(Order).infos()
+    assert [row.state for row in orders] == ["canceled"]
+    bench.drain()
+    assert bank.result(AT_ONCE) == [True, "replaced"]
+
+
 def test_pausing_a_run_lets_its_child_go_on(bench: Workbench) -> None:
     """The result is there when the run is resumed."""
     run = Order.start("7")
