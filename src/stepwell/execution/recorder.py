@@ -303,7 +303,7 @@ class Recorder:
                 case StopRequest(verb="cancel") as request:
                     canceled = Settlement(RunState.CANCELED, reason=request.reason)
                     ended = self.honour(request, canceled, *rows, next_step=next_step, scope=scope)
-                case StopRequest(verb="skip", step=step) if step == next_step:
+                case StopRequest(verb="skip", step=step) if step == next_step and not _is_body(rows):
                     self.record(*rows, next_step=next_step, scope=scope)
                     return None
                 case StopRequest(verb="pause") as request:
@@ -343,6 +343,11 @@ class Recorder:
         for row in rows:
             self.history.remember(row)
         self.current_step = next_step
+
+
+def _is_body(rows: Sequence[Execution]) -> bool:
+    """It is ``run()`` itself that stops, and there is no step to be left out."""
+    return bool(rows) and rows[0].kind is Kind.BODY
 
 
 def _mapping(text: str | None) -> Mapping[str, Any]:

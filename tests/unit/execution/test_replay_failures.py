@@ -547,6 +547,20 @@ def test_a_body_that_waits_for_its_retry_can_be_stopped_and_skipped() -> None:
     ]
 
 
+def test_a_skip_that_was_asked_for_while_run_was_called_again_leaves_nothing_out() -> None:
+    """There is no step to be left out: the run fails, once."""
+    workflow, passes = stumbling(9, Retry(ConnectionError, attempts=2, wait=timedelta()))
+    run = MemoryRun(workflow)
+
+    def at_boundary(moment: str) -> None:
+        if moment == "with" and run.state is RunState.RUNNING and run.current_step == "run":
+            run.skip()
+
+    run.at_boundary = at_boundary
+    run.activate()
+    assert (run.state, len(passes), run.stop_request) == (RunState.FAILED, 2, None)
+
+
 def test_crashes_change_no_retry_of_the_body() -> None:
     """At every write: as many attempts, at the same instants."""
     ends = set()
