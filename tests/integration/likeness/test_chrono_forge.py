@@ -274,6 +274,19 @@ def test_what_an_outage_has_made_too_late_is_left_out_in_one_entry(bench: Workbe
     assert [outcome for _, outcome in rows(run, Kind.TICK)].count(Outcome.TIMED_OUT) == 1
 
 
+def test_by_default_one_tick_makes_up_for_an_outage(bench: Workbench) -> None:
+    """A tick expires when the next one is due, however long the interval is."""
+    Ticking.options, Ticking.limit = {"every": DAY}, 2
+    begin = bench.now
+    run = Ticking.start()
+    bench.drain()
+    bench.travel(5 * DAY + 23 * HOUR)
+    bench.drain()
+    assert offsets(begin) == [5 * DAY]
+    bench.run_to_end(run)
+    assert offsets(begin) == [5 * DAY, 6 * DAY]
+
+
 def test_an_error_of_until_fails_the_run_and_can_be_resumed(bench: Workbench) -> None:
     """Nobody could tell when to stop; mended, the repetition goes on where it was."""
 
