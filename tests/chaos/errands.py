@@ -28,6 +28,7 @@ __all__ = [
     "Delayed",
     "Entry",
     "Errand",
+    "Family",
     "Innocent",
     "Long",
     "LongAsync",
@@ -149,6 +150,16 @@ class Chain(Workflow):
                 book(self, name)
 
     del name
+
+
+class Family(Workflow):
+    """Calls three children, one after the other, and is started over in between."""
+
+    def run(self, account: str, of: str, number: int = 0) -> int:
+        self.call(Chain.with_options(queue=of), account=f"{account}.{number}")
+        if number < 2:
+            self.start_over(account=account, of=of, number=number + 1)
+        return number
 
 
 class Plain(Workflow):
