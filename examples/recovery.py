@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from examples.outside import Service
-from stepwell import Stepwell, Workflow, step
+from stepwell import Run, Stepwell, Workflow, step
 
 bank = Service()
 
@@ -22,6 +24,11 @@ class Rollover(Workflow):
     @step
     def reinvest(self) -> str:
         return bank("reinvest", self.args["contract"])
+
+
+def hanging(well: Stepwell) -> list[Run]:
+    """Bodies that take longer than they should. Their leases are renewed: these workers are alive."""
+    return well.runs(Rollover).in_state("running").stuck_for(timedelta(minutes=30)).all()
 
 
 def retry_everything(well: Stepwell) -> int:

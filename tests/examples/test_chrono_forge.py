@@ -296,6 +296,17 @@ def test_a_runs_memory_is_committed_with_its_steps(stepwell: Workbench) -> None:
     assert run.result() == {"totals": {"paid": 2, "pending": 0}, "first_paid_by": "ada", "state": "empty++"}
 
 
+def test_bodies_that_hang_can_be_found(stepwell: Workbench) -> None:
+    """By how long ago their state has changed."""
+    run = recovery.Rollover.start(contract="a")
+    with stepwell.crash_at("after_body", step="collect"):
+        stepwell.drain()
+    stepwell.travel(timedelta(minutes=30))
+    assert recovery.hanging(stepwell.engine) == []
+    stepwell.travel(timedelta(seconds=1))
+    assert recovery.hanging(stepwell.engine) == [run]
+
+
 def test_failed_runs_go_on_all_at_once(stepwell: Workbench) -> None:
     """Each one from the step that failed; what has completed cannot be resumed."""
     stepwell.raise_errors = False
