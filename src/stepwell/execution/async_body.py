@@ -47,7 +47,6 @@ class AsyncBody:
         self._numbers = count()
         self._made: dict[int, tuple[str, Coroutine[Any, Any, Any]]] = {}
         self._under_way: str | None = None
-        self._home: asyncio.Future[tuple[Any, BaseException | None]] | None = None
         self._torn: str | None = None
         self._ended: BaseException | None = None
         self._is_over: asyncio.Future[None] | None = None
@@ -170,15 +169,15 @@ class AsyncBody:
             self._under_way = None
 
     async def _at_home(self, what: str, work: Callable[[], Any]) -> Any:
-        self._home = asyncio.ensure_future(self._journal.call_home(partial(_result_of, work)))
+        home = asyncio.ensure_future(self._journal.call_home(partial(_result_of, work)))
         is_cancelled = False
-        while not self._home.done():
+        while not home.done():
             try:
-                await asyncio.wait({self._home})
+                await asyncio.wait({home})
             except asyncio.CancelledError:
                 # It is being done and cannot be called back: what comes of it is recorded.
                 is_cancelled = True
-        value, error = self._home.result()
+        value, error = home.result()
         if error is not None and not isinstance(error, Exception):
             self._stop(error)
             raise error
@@ -244,7 +243,8 @@ class AsyncBody:
                 return
             body.cancel()
             times += 1
-            await _patiently(body, GRACE_SECONDS)
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({body}, timeout=GRACE_SECONDS)
 
     async def _tidy_up(self) -> None:
         """Let nothing go on by itself: neither a call that nobody awaits nor a task that ``run()`` has started."""
@@ -257,8 +257,6 @@ class AsyncBody:
             await asyncio.sleep(0)
             for _, call in self._made.values():
                 call.close()
-        while self._home is not None and not self._home.done():
-            await _patiently(self._home)
 
 
 def is_the_end(error: BaseException) -> bool:
@@ -275,9 +273,3 @@ def _result_of(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return work(), None
     except BaseException as error:
         return None, error
-
-
-async def _patiently(task: asyncio.Future[Any], timeout: float | None = None) -> None:
-    """Wait for it, whoever cancels the waiting."""
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.wait({task}, timeout=timeout)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from stepwell import AsyncWorkflow, RunError, Workflow, resumable_step, step
+from stepwell import AsyncWorkflow, RunError, UnknownWorkflow, Workflow, resumable_step, step
 from stepwell.definition.durable import is_durable
 from stepwell.definition.metaclass import WorkflowMeta
-from stepwell.definition.registry import known_workflows
+from stepwell.definition.registry import find_workflow
 from stepwell.definition.verbs import Verbs
 from tests.unit.definition.sample import User, names, refusal
 
@@ -126,7 +126,8 @@ def test_the_library_s_names_stay_its_own() -> None:
 
 def test_it_is_no_workflow_itself() -> None:
     """There is nothing to run in it, so nobody finds it among the workflows."""
-    assert "AsyncWorkflow" not in known_workflows()
+    with pytest.raises(UnknownWorkflow):
+        find_workflow("AsyncWorkflow")
 
 
 def test_each_verb_is_awaited_unless_it_only_answers() -> None:

@@ -9,6 +9,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from datetime import timedelta
 from typing import Any
 
@@ -394,6 +395,22 @@ def test_a_call_that_is_not_awaited_fails_the_run(act: Callable[[Any], Any]) -> 
     assert run.story[0] == "work success"
 
 
+@pytest.mark.parametrize("moment", [0, 0.005])
+def test_a_call_that_is_under_way_when_run_returns_is_recorded(moment: float) -> None:
+    """It has begun; the run fails all the same, since nobody waits for what it answers."""
+
+    class Leaves(Many):
+        async def run(self) -> str:
+            self.task = asyncio.create_task(self.work("a"))
+            await asyncio.sleep(moment)
+            return "done"
+
+    run = driven(Leaves)
+    assert run.state is RunState.FAILED
+    assert (run.error_message or "").startswith("run() has ended without awaiting step 'work'")
+    assert run.story[0] == "work success"
+
+
 def test_a_call_in_another_thread_is_refused() -> None:
     """It has no loop of the run's, and no place in its order."""
 
@@ -414,6 +431,33 @@ def test_a_call_in_another_thread_is_refused() -> None:
 
     for said in json.loads(driven(Threads).result):
         assert said.endswith("was called in another thread than the one of run(): call it in run() itself.")
+
+
+def test_a_step_called_where_the_run_is_not_active_is_refused() -> None:
+    """A bare thread, or a task with a context of its own: nobody could say where in the run's order it stands."""
+
+    class Elsewhere(Many):
+        async def run(self) -> list[str]:
+            said: list[str] = []
+            thread = threading.Thread(target=self.note, args=(said,))
+            thread.start()
+            thread.join()
+            await asyncio.create_task(self.task(said), context=Context())
+            return said
+
+        async def task(self, said: list[str]) -> None:
+            self.note(said)
+
+        def note(self, said: list[str]) -> None:
+            with pytest.raises(RunError) as refused:
+                self.work("a")
+            said.append(str(refused.value))
+
+    run = driven(Elsewhere)
+    assert run.story == []
+    first, second = json.loads(run.result)
+    assert first == second
+    assert first.startswith("step 'work' was called where no activation of its run is active")
 
 
 # -- cancellation ---------------------------------------------------------------------------------------------------
@@ -601,6 +645,24 @@ def test_swallowing_the_interruption_helps_nobody() -> None:
     run = MemoryRun(Swallows)
     interrupted(run, begun)
     assert (run.state, run.reason, bodies) == (RunState.READY, Reason.INTERRUPTED, [])
+
+
+@pytest.mark.timeout(30)
+def test_what_was_said_before_the_interruption_stands() -> None:
+    """``run()`` has ended by a verb, and was only tidying up."""
+    begun = threading.Event()
+
+    class Finishes(AsyncWorkflow[None]):
+        async def run(self) -> None:
+            try:
+                self.finish("early")
+            finally:
+                begun.set()
+                await asyncio.sleep(3600)
+
+    run = MemoryRun(Finishes)
+    interrupted(run, begun)
+    assert (run.state, run.result) == (RunState.COMPLETED, '"early"')
 
 
 def test_a_task_that_run_has_left_behind_calls_nothing() -> None:
