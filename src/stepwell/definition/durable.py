@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 if TYPE_CHECKING:
     from stepwell.definition.async_workflow import AsyncWorkflow
 
-__all__ = ["OneOffVerb", "PauseVerb", "Verb", "durable", "durable_in_run", "durable_one_off", "is_durable"]
+__all__ = ["durable", "durable_in_run", "durable_one_off", "is_durable"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
