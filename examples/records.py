@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime, Dialect, TypeDecorator
+from sqlalchemy import DateTime, Dialect, String, TypeDecorator
+from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
 class Instant(TypeDecorator[datetime]):
     """An aware instant, also where the database keeps no time zone."""
 
-    impl = DateTime
+    impl = DateTime().with_variant(DATETIME(fsp=6), "mysql", "mariadb")
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
@@ -23,7 +24,7 @@ class Instant(TypeDecorator[datetime]):
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {datetime: Instant}
+    type_annotation_map = {datetime: Instant, str: String(200)}
 
 
 class License(Base):
