@@ -238,8 +238,9 @@ class StepFailed(RunError):
 class ChildFailed(RunError):
     """A workflow that was called by ``self.call(...)``, or awaited as a :class:`Child`, has failed or was canceled.
 
-    In ``run()`` it is raised at each replay alike, and may be caught. Who resumes the child afterwards changes nothing
-    about that.
+    In ``run()`` it is raised at each replay alike, and may be caught; that somebody resumes the child afterwards
+    changes nothing about it. A call that is made once more, by a retry of the step or by ``resume()`` of the run that
+    it has failed, starts another child, unless somebody has resumed the first one: then it waits for that.
 
     Attributes:
         workflow: The child's class, by its stable name.

@@ -62,6 +62,9 @@ _SUPERSEDE_ONE: Final = (
     .where(*_COUNTING, executions.c.position == bindparam("place"))
     .values(superseded_at=bindparam("at"))
 )
+_ONE: Final = select(
+    executions.c.kind, executions.c.name, executions.c.key, executions.c.args_digest, executions.c.details
+).where(*_COUNTING, executions.c.position == bindparam("place"))
 _LAST_BODY_ERROR: Final = (
     select(executions.c.details)
     .where(
@@ -74,11 +77,10 @@ _LAST_BODY_ERROR: Final = (
 
 def note(connection: Connection, run: RunRow, verb: str, now: datetime, by: str | None, **more: Any) -> None:
     """A person did this to the run, just now."""
-    last = select(func.coalesce(func.max(executions.c.position), 0)).where(executions.c.run_id == run.id)
     connection.execute(
         insert(executions).values(
             run_id=run.id,
-            position=connection.execute(last).scalar_one() + 1,
+            position=_next_position(connection, run),
             name=verb,
             kind=Kind.COMMAND.value,
             attempt=1,
@@ -88,6 +90,11 @@ def note(connection: Connection, run: RunRow, verb: str, now: datetime, by: str 
             details=json.dumps({"by": by, "from": run.state, **more}),
         )
     )
+
+
+def _next_position(connection: Connection, run: RunRow) -> int:
+    last = select(func.coalesce(func.max(executions.c.position), 0)).where(executions.c.run_id == run.id)
+    return int(connection.execute(last).scalar_one()) + 1
 
 
 def call_off(connection: Connection, run: RunRow, now: datetime) -> None:
@@ -110,8 +117,27 @@ def try_escaped_anew(connection: Connection, run: RunRow, now: datetime) -> None
         return
     details = connection.execute(_LAST_BODY_ERROR, {"run": run.id}).scalar()
     escaped = _mapping(details).get("escaped")
-    if isinstance(escaped, int):
-        connection.execute(_SUPERSEDE_ONE, {"run": run.id, "at": now, "place": escaped})
+    if not isinstance(escaped, int):
+        return
+    row = connection.execute(_ONE, {"run": run.id, "place": escaped}).first()
+    connection.execute(_SUPERSEDE_ONE, {"run": run.id, "at": now, "place": escaped})
+    told = {} if row is None or row.kind != Kind.CALL else _mapping(row.details)
+    former = told if "failure" in told else told.get("former")
+    if row is not None and former is not None:
+        # The call is made once more, and knows whom it called: somebody may have helped that one since.
+        connection.execute(
+            insert(executions).values(
+                run_id=run.id,
+                position=_next_position(connection, run),
+                name=row.name,
+                key=row.key,
+                kind=row.kind,
+                args_digest=row.args_digest,
+                attempt=1,
+                state=ExecutionState.SCHEDULED.value,
+                details=json.dumps({"former": former}),
+            )
+        )
 
 
 def is_just_rewound(connection: Connection, run: RunRow, step: str) -> bool:

@@ -187,6 +187,111 @@ def test_a_failed_child_that_is_resumed_changes_nothing_for_its_parent(bench: Wo
     assert run.result(AT_ONCE)[1] == "step_failed"
 
 
+FIXED: list[str] = []
+
+
+class Repairable(Workflow):
+    """Fails until somebody has fixed something."""
+
+    workflow_name = "calls.Repairable"
+    unique_by = "name"
+
+    def run(self, name: str) -> str:
+        self.step("note", FIXED.append, "tried")
+        self.sleep(HOUR)
+        if "fixed" not in FIXED:
+            raise ValueError("broken")
+        self.sleep(HOUR)
+        return "done"
+
+
+class Caller(Workflow):
+    workflow_name = "calls.Caller"
+
+    def run(self) -> Any:
+        return self.call(Repairable, "a")
+
+
+class DeclaredCaller(Workflow):
+    workflow_name = "calls.DeclaredCaller"
+
+    @step(awaits=Child(Repairable, {"name": "a"}))
+    def close(self, result: str) -> None:
+        self.finish(result)
+
+
+@pytest.mark.parametrize("caller", [Caller, DeclaredCaller])
+@pytest.mark.parametrize("hours", [0, 1])
+def test_a_child_that_somebody_has_helped_is_not_called_anew(
+    bench: Workbench, caller: Any, hours: int
+) -> None:
+    """Its caller, resumed, waits for it or takes its result: no work is done twice."""
+    FIXED.clear()
+    run = caller.start()
+    bench.drain()
+    bench.travel(HOUR)
+    bench.drain()
+    assert run.state is RunState.FAILED
+    FIXED.append("fixed")
+    (child,) = children_of(bench, run)
+    child.resume()
+    bench.drain()
+    bench.travel(hours * HOUR)
+    bench.drain()
+    run.resume()
+    bench.drain()
+    bench.travel((1 - hours) * HOUR)
+    bench.drain()
+    assert run.result(AT_ONCE) == "done"
+    assert children_of(bench, run) == [child]
+    assert FIXED.count("tried") == 1
+
+
+def test_who_was_called_is_not_forgotten_over_a_start_that_failed(bench: Workbench) -> None:
+    """The caller is resumed too early, and then again when its child has been helped."""
+    FIXED.clear()
+    run = Caller.start()
+    bench.drain()
+    bench.travel(HOUR)
+    bench.drain()
+    run.resume()
+    bench.drain()
+    assert "RunAlreadyExists" in (run.info().error_message or "")
+    FIXED.append("fixed")
+    (child,) = children_of(bench, run)
+    child.resume()
+    bench.drain()
+    bench.travel(HOUR)
+    bench.drain()
+    assert child.state is RunState.COMPLETED
+    run.resume()
+    bench.drain()
+    assert run.result(AT_ONCE) == "done"
+    assert FIXED.count("tried") == 1
+
+
+def test_a_child_that_is_still_failed_is_called_anew(bench: Workbench) -> None:
+    """Where it holds its identity that is refused, and the message says by whom."""
+    FIXED.clear()
+    run = Caller.start()
+    bench.drain()
+    bench.travel(HOUR)
+    bench.drain()
+    run.resume()
+    bench.drain()
+    assert run.state is RunState.FAILED
+    assert "RunAlreadyExists" in (run.info().error_message or "")
+    children_of(bench, run)[0].cancel()
+    FIXED.append("fixed")
+    run.resume()
+    bench.drain()
+    for _ in range(2):
+        bench.travel(HOUR)
+        bench.drain()
+    assert run.result(AT_ONCE) == "done"
+    assert FIXED.count("tried") == 2
+
+
 def test_a_child_that_was_canceled_is_an_error_of_the_call(bench: Workbench) -> None:
     """An error that nobody catches fails the run; to resume it means to call again."""
     run = Order.start("7")

@@ -78,8 +78,17 @@ class Calls:
             # After an error of the start that a policy retries.
             waiting = Settlement(RunState.WAITING, reason=Reason.RETRY, wake_at=due_at)
             return Waited(is_due=False, ended=recorder.park(waiting))
-        call, options = self._asked(site, wanted)
         position = announced.position if announced else recorder.next_position
+        former = self._former(site, announced)
+        if former is not None:
+            recorder.record(
+                replace(self._row(site, position, recorder.now()), details=json.dumps(former)),
+                next_step=recorder.current_step,
+            )
+            return Waited(is_due=False)
+        # A start that fails does not forget who was called before.
+        told = None if announced is None else announced.details
+        call, options = self._asked(site, wanted)
         parentage = Parentage(
             new_run_id(), recorder.run.id, site.name, open_branch(recorder.run.id, position)
         )
@@ -91,11 +100,27 @@ class Calls:
             except TransientConflict as conflict:
                 conflicts += 1
                 if conflicts > _MOST_CONFLICTS:
-                    raise WaitFailed(conflict.__cause__ or conflict) from conflict
+                    raise WaitFailed(conflict.__cause__ or conflict, details=told) from conflict
             except WritesRefused as refused:
-                raise WaitFailed(refused.error) from refused
+                raise WaitFailed(refused.error, details=told) from refused
+            except WaitFailed as failure:
+                failure.details = told
+                raise
             finally:
                 scope.close()
+
+    def _former(self, site: Site, announced: Fact | None) -> Mapping[str, Any] | None:
+        """The child that had failed when it was looked at, if somebody has helped it since: nothing is done twice."""
+        known = _mapping(announced).get("former")
+        if known is None:
+            failed = self._recorder.history.of(Kind.CALL, site.name, site.key)
+            known = next((each for each in map(_mapping, reversed(failed)) if "failure" in each), None)
+        if known is None:
+            return None
+        child = self._recorder.journal.child(UUID(known["child"]))
+        if child is None or child.state in (RunState.FAILED, RunState.CANCELED):
+            return None
+        return {name: known[name] for name in ("child", "workflow", "joined") if name in known}
 
     def _asked(self, site: Site, wanted: Child) -> tuple[Call, StartOptions]:
         """Whom to call and with what, as the author says it."""
