@@ -132,6 +132,7 @@ class Verbs:
             The instant is journaled when the call is first reached, and stays.
         """
         _refuse(checks.broken_duration(duration, zero=True), "sleep(): duration")
+        _refuse_name(name, "sleep()")
         self._program("sleep()").sleep(duration, None, name)
 
     @durable
@@ -150,6 +151,7 @@ class Verbs:
             _refuse(checks.broken_instant(instant), "sleep_until(): instant")
         elif not isinstance(instant, str) and not callable(instant):
             raise TypeError(f"sleep_until() takes an aware datetime, a method or its name; got {instant!r}")
+        _refuse_name(name, "sleep_until()")
         self._program("sleep_until()").sleep(None, instant, name)
 
     # conditions
@@ -187,6 +189,7 @@ class Verbs:
         poll = Poll(condition, every, timeout, default)
         _refuse(broken_poll(poll), "wait_until():")
         _refuse_condition(condition, "wait_until()")
+        _refuse_name(name, "wait_until()")
         return self._program("wait_until()").wait_until(poll, name, {"on_exception": _policies(on_exception)})
 
     @durable
@@ -208,6 +211,7 @@ class Verbs:
             StepFailed: The condition raised, and no policy absorbed it.
         """
         _refuse_condition(condition, "continue_if()")
+        _refuse_name(name, "continue_if()")
         self._program("continue_if()").continue_if(condition, name, {"on_exception": _policies(on_exception)})
 
     # repetitions
@@ -366,6 +370,11 @@ class Verbs:
 def _refuse(problem: str | None, what: str) -> None:
     if problem is not None:
         raise TypeError(f"{what} {problem}")
+
+
+def _refuse_name(name: str | None, verb: str) -> None:
+    if name is not None:
+        _refuse(checks.broken_name(name), f"{verb}: name")
 
 
 def _refuse_condition(condition: object, verb: str) -> None:

@@ -129,6 +129,21 @@ def test_an_instant_that_is_none_is_an_error_of_the_wait() -> None:
     assert "aware" in driven(Sleeps).result
 
 
+@pytest.mark.parametrize("verb", ["sleep", "sleep_until", "wait_until", "continue_if"])
+@pytest.mark.parametrize("name", ["x" * 191, "a\0b", "a\ud800b", " a", "", 7])
+def test_a_name_that_no_row_can_hold_is_refused_at_the_call(verb: str, name: Any) -> None:
+    """It would break the write of the wait, again and again, until the run fails as if its workers had died."""
+    given = {"sleep": HOUR, "sleep_until": START + HOUR, "wait_until": bool, "continue_if": bool}[verb]
+
+    class Waits(Workflow[None]):
+        def run(self) -> None:
+            getattr(self, verb)(given, name=name)
+
+    run = driven(Waits)
+    assert run.is_over_as(RunState.FAILED, Reason.STEP_FAILED)
+    assert (run.error_message or "").startswith(f"{verb}(): name must ")
+
+
 # -- conditions -----------------------------------------------------------------------------------------------------
 
 
