@@ -458,8 +458,8 @@ class MemoryRun:
 
     def _try_escaped_error_anew(self) -> None:
         """A recorded error has left ``run()``: the call that it belongs to is made again."""
-        last = self.journal[-1] if self.journal else None
-        if self.state is RunState.FAILED and last is not None and last.kind is Kind.BODY:
+        last = next((row for row in reversed(self.journal) if row.kind is Kind.BODY), None)
+        if self.state is RunState.FAILED and last is not None:
             self.superseded |= {json.loads(last.details or "{}").get("escaped")} - {None}
 
     def signal(self, name: str, payload: Any = None) -> None:
