@@ -468,6 +468,77 @@ def test_a_run_that_is_replaced_is_canceled_with_what_it_waits_for(bench: Workbe
     assert bank.result(AT_ONCE) == [True, "replaced"]
 
 
+def test_a_call_that_is_skipped_answers_none(bench: Workbench) -> None:
+    """Its child goes on as a run of its own, and nobody is waited for."""
+    run = Order.start("7")
+    bench.drain()
+    run.skip()
+    bench.drain()
+    assert run.result(AT_ONCE) == [None, 42]
+    child = children_of(bench, run)[0]
+    bench.travel(HOUR)
+    bench.drain()
+    assert child.state is RunState.COMPLETED
+
+
+def test_a_declared_step_is_skipped_while_it_waits_for_its_child(bench: Workbench) -> None:
+    """The step is left out with its wait."""
+    run = Shop.start(order_id="7")
+    bench.drain()
+    run.skip()
+    bench.drain()
+    assert run.state is RunState.FAILED  # the next step misses what this one would have left
+    assert [row.state for row in calls_of(run)] == ["skipped", "completed"]
+
+
+class Hurried(Workflow):
+    """Has less time than its child."""
+
+    workflow_name = "calls.Hurried"
+    deadline = HOUR / 2
+
+    def run(self) -> Any:
+        try:
+            return self.call(Shipping, "7")
+        except StepFailed as error:
+            return error.caused_by("stepwell.errors.DeadlineExceeded")
+
+
+def test_a_deadline_ends_a_call(bench: Workbench) -> None:
+    """The run is woken for it; the child goes on."""
+    run = Hurried.start()
+    bench.drain()
+    bench.travel(HOUR / 2)
+    bench.drain()
+    assert run.result(AT_ONCE) is True
+    assert children_of(bench, run)[0].state is RunState.WAITING
+
+
+def test_a_call_with_other_arguments_than_recorded_stops_the_run(bench: Workbench) -> None:
+    """The code has changed under the run: nobody can tell which child is meant."""
+
+    class Changing(Workflow):
+        workflow_name = "calls.Changing"
+
+        def run(self) -> Any:
+            answer = self.call(Doubling, number=NUMBERS[-1])
+            self.sleep(HOUR)
+            return answer
+
+    NUMBERS = [1]
+    run = Changing.start()
+    bench.drain()
+    NUMBERS.append(2)
+    bench.travel(HOUR)
+    bench.drain()
+    assert (run.state, run.reason) == (RunState.FAILED, Reason.HISTORY_MISMATCH)
+    assert "calls.Doubling is recorded at position 1 with other arguments" in (run.info().error_message or "")
+    NUMBERS.pop()
+    run.resume()
+    bench.drain()
+    assert run.result(AT_ONCE) == 2
+
+
 def test_pausing_a_run_lets_its_child_go_on(bench: Workbench) -> None:
     """The result is there when the run is resumed."""
     run = Order.start("7")
