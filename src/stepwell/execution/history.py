@@ -83,13 +83,6 @@ class History(Reversible[Fact]):
         changes = [row.context_delta for row in later if row.kind == Kind.CONTEXT]
         return reduce(merged, reversed(changes), last.context_delta)
 
-    def is_past_change(self, row: Fact) -> bool:
-        """A later tick of the repetition, or its end, has this row's change of the context in its own."""
-        if row.kind != Kind.TICK:
-            return False
-        site = (row.name, repetition_of(row.key))
-        return self._last_changes.get(site) is not row or bool(self.of(Kind.REPEAT, *site))
-
     def open_repetitions(self) -> list[Fact]:
         """The last tick of each repetition that has not ended."""
         return [row for site, row in self._last_ticks.items() if not self.of(Kind.REPEAT, *site)]

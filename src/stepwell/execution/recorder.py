@@ -100,11 +100,7 @@ class Recorder:
     def begin_replay(self) -> None:
         """``run()`` begins at its top: the context is as it was at the start."""
         self.context.restart()
-        changed = [
-            fact
-            for fact in self.history
-            if fact.context_delta is not None and not self.history.is_past_change(fact)
-        ]
+        changed = [fact for fact in self.history if fact.context_delta is not None]
         self._deltas = {fact.position: fact for fact in sorted(changed, key=lambda fact: fact.position)}
         before_all = takewhile(lambda fact: fact.kind == Kind.CONTEXT, self.history)
         self.replay(list(before_all))
@@ -149,8 +145,8 @@ class Recorder:
             # What a person did is no call that a replay comes past: no change is found again there.
             if rows and rows[0].kind is not Kind.COMMAND:
                 rows = (replace(rows[0], context_delta=delta), *rows[1:])
-        rows = tuple(map(self._with_earlier_changes, rows)) if self.history.open else rows
         rows = self._handed_on(rows) if rows and rows[0].kind in _REPEATED else rows
+        rows = tuple(map(self._with_earlier_changes, rows)) if self.history.open else rows
         verdict = self.journal.write(
             rows,
             current_step=next_step,
@@ -178,9 +174,14 @@ class Recorder:
     def _handed_on(self, rows: tuple[Execution, ...]) -> tuple[Execution, ...]:
         """What all ticks of a repetition have changed goes from each to the next, so that only the last one counts."""
         first = rows[0]
-        so_far = self.history.ticks_changes(first.name, repetition_of(first.key))
-        delta = merged(so_far, first.context_delta)
-        return tuple(replace(row, context_delta=delta) if row.kind in _REPEATED else row for row in rows)
+        site = (first.name, repetition_of(first.key))
+        delta = merged(self.history.ticks_changes(*site), first.context_delta)
+        return tuple(
+            replace(row, context_delta=delta)
+            if row.kind in _REPEATED and (row.name, repetition_of(row.key)) == site
+            else row
+            for row in rows
+        )
 
     def park(self, settlement: Settlement, *rows: Execution, scope: Scope | None = None) -> Activated | None:
         """Leave the run in ``settlement`` unless something came since the counter was last seen.

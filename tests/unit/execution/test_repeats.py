@@ -15,6 +15,7 @@ from stepwell.entries import Execution
 from stepwell.states import ExecutionState, Kind, Reason, RunState
 from tests.unit.execution.memory import START, MemoryRun
 from tests.unit.execution.procedures import crashed_everywhere, driven, replayed
+from tests.unit.execution.test_replay_context import changed_from_outside
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -649,6 +650,72 @@ def test_the_context_of_the_ticks_is_seen_by_what_comes_after_them_and_by_nothin
     replayed(ticks(goes, Looks)).drive()
     assert set(seen) == {None, 2, "over"}
     assert seen[-4:] == [None, None, 2, "over"]
+
+
+def test_what_is_changed_from_outside_between_two_ticks_stays_changed() -> None:
+    """What the ticks have changed goes from each to the next, and does not come back over it."""
+    seen: list[Any] = []
+
+    class Looks(Ticks):
+        def run(self) -> None:
+            self.repeat(self.work, every=HOUR, until=lambda: self.context.get("ticks") == 3)
+            seen.append(dict(self.context))
+            self.sleep(HOUR)
+
+    def goes(workflow: Any) -> None:
+        workflow.context["ticks"] = workflow.context.get("ticks", 0) + 1
+        workflow.context.setdefault("rate", 1)
+
+    run = wait(ticks(goes, Looks), HOUR)
+    changed_from_outside(run, rate=5)
+    replayed(run).drive()
+    assert seen == [{"ticks": 3, "rate": 5}] * len(seen)
+    assert len(seen) > 1
+
+
+def test_ticks_are_progress_for_the_errors_of_run_itself() -> None:
+    """Its retries are counted in a row: not those of a year, with a hundred ticks in between."""
+    passes: list[int] = []
+
+    class Flaky(Ticks):
+        policies = [Retry(OSError, attempts=2)]
+
+        def run(self) -> Any:
+            passes.append(1)
+            if len(passes) % 2 == 0:
+                raise OSError("the clock of the world stood still")
+            return self.repeat(self.work, every=HOUR, until=lambda: len(passes) > 10)
+
+    run = ticks(base=Flaky).drive()
+    assert (run.state, run.result) == (RunState.COMPLETED, "4")
+
+
+def test_an_error_that_a_repetition_went_on_from_is_not_what_the_run_fails_by() -> None:
+    """It was told of, and something else is wrong."""
+
+    class Changed(Workflow[None]):
+        @step
+        def work(self, number: int) -> None: ...
+
+        def tick(self) -> None:
+            passes.append(1)
+            raise ValueError("a tick's")
+
+        def run(self) -> None:
+            if len(passes) == 0:
+                self.work(1)
+                passes.append(1)
+                self.sleep(HOUR)
+            self.repeat(self.tick, every=HOUR, start_at=START, until=lambda: len(passes) > 1)
+            self.work(2)
+
+    passes: list[int] = []
+    run = MemoryRun(Changed)
+    run.activate()
+    run.wake()
+    ended = run.activate()
+    assert ended is not None
+    assert (run.reason, ended.error) == (Reason.HISTORY_MISMATCH, None)
 
 
 def test_a_repetition_that_the_code_has_dropped_is_told_of_once() -> None:
