@@ -7,6 +7,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 
 from stepwell.definition.plan import StepSpec
@@ -56,8 +57,22 @@ class _Parameters:
     required: int
 
 
-@functools.lru_cache(maxsize=4096)
 def _parameters(function: Callable[..., Any], is_method: bool) -> _Parameters:
+    """What a function takes; remembered only where that keeps nothing else alive, such as a run's instance."""
+    if is_method or _holds_nothing(function):
+        return _remembered(function, is_method)
+    if inspect.ismethod(function):
+        return _remembered(function.__func__, True)
+    return _looked_up(function, is_method)
+
+
+def _holds_nothing(function: Callable[..., Any]) -> bool:
+    if inspect.isfunction(function):
+        return function.__closure__ is None and not function.__defaults__ and not function.__kwdefaults__
+    return inspect.isclass(function) or isinstance(getattr(function, "__self__", None), ModuleType)
+
+
+def _looked_up(function: Callable[..., Any], is_method: bool) -> _Parameters:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -74,6 +89,9 @@ def _parameters(function: Callable[..., Any], is_method: bool) -> _Parameters:
         tuple((each.name, _default(each)) for each in plain),
         required,
     )
+
+
+_remembered = functools.lru_cache(maxsize=4096)(_looked_up)
 
 
 def _default(parameter: inspect.Parameter) -> Any:

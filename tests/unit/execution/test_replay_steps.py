@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -807,6 +809,27 @@ def test_another_thread_calls_no_step() -> None:
     assert bodies == []
     assert [type(error) for error in raised] == [RunError]
     assert run.story == []
+
+
+def test_nothing_keeps_a_run_alive_that_was_left() -> None:
+    """What is remembered about functions holds no instance, and with it no journal."""
+    left: list[weakref.ref[Any]] = []
+
+    class Pay(Workflow[None]):
+        def run(self) -> int:
+            left.append(weakref.ref(self))
+            self.step("method", self.plain, 1)
+            self.step("lambda", lambda number, me=self: number, 1)
+            self.step("closure", lambda number: (self, number)[1], 1)
+            return self.step("built in", max, 1, 2)
+
+        def plain(self, number: int) -> int:
+            return number
+
+    for _ in range(3):
+        assert driven(Pay).result == "2"
+    gc.collect()
+    assert [each() for each in left] == [None] * 3
 
 
 # -- options --------------------------------------------------------------------------------------------------------
