@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,6 +14,8 @@ from stepwell.store.rows import ExecutionRow, RunRow
 __all__ = ["timeline"]
 
 _LONGEST_MESSAGE: Final = 120
+_NUMBER: Final = re.compile(r"#\d+\Z")
+"""What tells a call in ``run()`` from others like it."""
 
 
 def timeline(run: RunRow, journal: Sequence[ExecutionRow], now: datetime) -> str:
@@ -29,10 +32,17 @@ def timeline(run: RunRow, journal: Sequence[ExecutionRow], now: datetime) -> str
 def _cells(row: ExecutionRow, start: datetime) -> tuple[str, str, str]:
     has_begun = row.state != ExecutionState.SCHEDULED
     at = row.finished_at or (row.started_at if has_begun else None)
-    what = (
-        row.name if row.kind == Kind.STEP else f"{row.name} ({' '.join(filter(None, (row.kind, row.key)))})"
-    )
-    return _offset(None if at is None else at - start), what, "  ".join(_how(row, start))
+    return _offset(None if at is None else at - start), _what(row), "  ".join(_how(row, start))
+
+
+def _what(row: ExecutionRow) -> str:
+    """``ship["A"]#2``, ``sleep#2 (timer)``, ``remind (tick 3)``; of a declared step, ``decide (signal review)``."""
+    found = _NUMBER.search(row.key or "")
+    number = found.group() if found else ""
+    key = (row.key or "").removesuffix(number)
+    if row.kind == Kind.STEP:
+        return f"{row.name}{f'[{key}]' if key else ''}{number}"
+    return f"{row.name}{number} ({' '.join(filter(None, (row.kind, key)))})"
 
 
 def _how(row: ExecutionRow, start: datetime) -> list[str]:

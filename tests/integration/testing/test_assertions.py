@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stepwell import Workflow, step
 from stepwell.testing import Workbench
 from tests.integration.testing.examples import Charge, Month, Review, open_ledger
 
@@ -123,4 +124,36 @@ def test_the_timeline_names_waits_for_signals(stepwell: Workbench) -> None:
         "    +2d 03:00:00  note (signal answer)         success",
         "    +2d 03:00:00  note                         success",
         "                  note_second (signal second)  scheduled for +9d 03:00:00",
+    ]
+
+
+def test_the_timeline_tells_calls_of_run_apart(stepwell: Workbench) -> None:
+    """By what their key names, and by their number; a tick by its place in the grid."""
+
+    class Calls(Workflow):
+        def run(self) -> None:
+            for name in ("a", "b", "a"):
+                self.work(name)
+            for _ in range(2):
+                self.sleep(timedelta(hours=1))
+            self.repeat(self.tick, every=timedelta(hours=1), until=lambda: "ticked" in self.context)
+
+        @step(key_by="name")
+        def work(self, name: str) -> None: ...
+
+        @step
+        def tick(self) -> None:
+            self.context["ticked"] = True
+
+    run = Calls.start()
+    assert stepwell.run_to_end(run) == "completed"
+    assert [line[18:].split("  ")[0] for line in stepwell.timeline(run).splitlines()[1:]] == [
+        'work["a"]',
+        'work["b"]',
+        'work["a"]#2',
+        "sleep (timer)",
+        "sleep#2 (timer)",
+        "tick (tick 1)",
+        "tick (tick 2)",
+        "tick (repeat)",
     ]
