@@ -117,7 +117,22 @@ def _prepared(
         return honour(plain, run, known) or _settle(plain, run, _failure(Reason.UNDECODABLE, error))
     # Outside: from here on the run may be a step further than its row was when it was claimed.
     driver = ReplayDriver if recorder.run.plan.is_procedural else LinearDriver
-    return driver(recorder).drive()
+    try:
+        return driver(recorder).drive()
+    except Undecodable as error:
+        return _unreadable(recorder, error)
+
+
+def _unreadable(recorder: Recorder, error: Undecodable) -> Activated:
+    """A row of the journal that no call of the author's asks for cannot be read back."""
+    recorder.context.roll_back()
+    ended = recorder.stop(_failure(Reason.UNDECODABLE, error), next_step=recorder.current_step)
+    if ended is None:
+        # Somebody has asked for the step to be left out, which nobody can without the journal.
+        return recorder.answer() or _unreadable(recorder, error)
+    if recorder.settled is not None:
+        Notices(recorder, ActivationRuntime(recorder)).settled(recorder.settled, error)
+    return replace(ended, error=error)
 
 
 def _recorder(

@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
+from stepwell.errors import Undecodable
 from stepwell.serialization import Codec
 
 __all__ = ["CONTEXT_VALUE_LIMIT", "Context", "handed_over", "merged"]
 
 CONTEXT_VALUE_LIMIT: Final = 16 * 1024
+_DAMAGED: Final = "context cannot be read back: a recorded change of it is none"
 
 
 class Context(MutableMapping[str, Any]):
@@ -128,8 +130,12 @@ class Context(MutableMapping[str, Any]):
         self._kept, self._stored, self._values, self._called_with = None, {}, None, None
 
     def apply(self, delta: str) -> None:
-        """Make a recorded change again."""
-        values, stored, change = self._open(), self._durable(), self._loaded(delta)
+        """Make a recorded change again.
+
+        Raises:
+            Undecodable: Its text is no change.
+        """
+        values, stored, change = self._open(), self._durable(), _change(self._loaded(delta))
         for name, value in change["set"].items():
             values[name] = value
             stored[name] = self._text(name, value)
@@ -168,12 +174,30 @@ def handed_over(values: Mapping[str, Any], codec: Codec) -> tuple[str, str] | No
 
 
 def merged(first: str | None, second: str | None) -> str | None:
-    """Two recorded changes, the one after the other, as one."""
+    """Two recorded changes, the one after the other, as one.
+
+    Raises:
+        Undecodable: One of the texts is no change.
+    """
     if first is None or second is None:
         return second or first
-    one, other = json.loads(first), json.loads(second)
+    one, other = _read(first), _read(second)
     kept = {name: value for name, value in one["set"].items() if name not in other["gone"]}
     gone = [name for name in one["gone"] if name not in other["set"]]
     return json.dumps(
         {"set": {**kept, **other["set"]}, "gone": [*gone, *(n for n in other["gone"] if n not in gone)]}
     )
+
+
+def _read(delta: str) -> dict[str, Any]:
+    try:
+        return _change(json.loads(delta))
+    except (ValueError, RecursionError) as error:
+        raise Undecodable(f"{_DAMAGED} ({error})") from error
+
+
+def _change(value: Any) -> dict[str, Any]:
+    match value:
+        case {"set": dict(), "gone": [*names]} if all(isinstance(name, str) for name in names):
+            return dict(value)
+    raise Undecodable(f"{_DAMAGED}. The row was changed by hand or cut off: restore it, or cancel the run.")

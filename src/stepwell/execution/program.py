@@ -395,7 +395,12 @@ class ReplayProgram:
     def _passed(self, facts: Sequence[Fact], name: str) -> Any:
         """A call is over: what it changed is changed, and the answer is what the last of its rows recorded."""
         fact = facts[-1]
-        self._recorder.replay(facts)
+        try:
+            self._recorder.replay(facts)
+        except Undecodable as error:
+            # Of no call: run() must not go on as if nothing had been changed.
+            self._broken = error
+            raise Closed from error
         if fact.finished_at is not None and fact.finished_at > self._now:
             self._now = fact.finished_at
         return None if fact.result is None else self._codec.loads(fact.result, what=f"result of {name}")

@@ -155,3 +155,56 @@ def test_a_journal_row_of_unknown_making_stops_nobody(
 
     assert run.state is RunState.COMPLETED
     assert acts == []
+
+
+@pytest.mark.parametrize(
+    "text", ["{broken", "[]", "{}", '{"set": 3, "gone": []}', '{"set": {}, "gone": [1]}']
+)
+@pytest.mark.parametrize("rows", [{1}, {2}, {1, 2}])
+def test_a_change_of_the_context_that_cannot_be_read_fails_its_run_alone(
+    driver: Driver, shop: Shop, well: Stepwell, text: str, rows: set[int]
+) -> None:
+    """What ``run()`` would decide without it is not known, so ``run()`` cannot catch that; mended, it goes on."""
+    tables: list[tuple[object, object]] = []
+
+    class Seats(Workflow[None]):
+        def run(self) -> None:
+            try:
+                self.seat("one")
+                self.seat("two")
+            except Exception:
+                self.finish("as if nothing had been")
+            self.pause()
+            tables.append((self.context.get("one"), self.context.get("two")))
+
+        @step(key_by="name")
+        def seat(self, name: str) -> None:
+            self.context[name] = True
+
+    broken, other = Seats.start(), Seats.start()
+    driver.drain()
+    known = {
+        position: f'{{"set": {{"{name}": true}}, "gone": []}}' for position, name in ((1, "one"), (2, "two"))
+    }
+    set_changes(well, broken, dict.fromkeys(rows, text))
+    for run in (broken, other):
+        run.resume()
+    driver.drain()
+
+    row = broken.info()
+    assert (row.state, row.reason) == (RunState.FAILED, Reason.UNDECODABLE)
+    assert (row.error_message or "").startswith("context cannot be read back")
+    assert other.state is RunState.COMPLETED
+
+    set_changes(well, broken, known)
+    broken.resume()
+    driver.drain()
+    assert broken.state is RunState.COMPLETED
+    assert tables == [(True, True)] * 2
+
+
+def set_changes(well: Stepwell, run: Run, texts: dict[int, str]) -> None:
+    with well.database.begin() as connection:
+        for position, text in texts.items():
+            place = (executions.c.run_id == run.id, executions.c.position == position)
+            connection.execute(update(executions).where(*place).values(context_delta=text))
