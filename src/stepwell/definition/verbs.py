@@ -275,6 +275,9 @@ class Verbs:
         if not callable(fn):
             raise TypeError(f"repeat() takes a step, a method or a function; got {fn!r}")
         given: dict[str, Any] = dict(options)
+        if unknown := given.keys() - RepeatOptions.__annotations__.keys():
+            known = ", ".join(["every", "until", *RepeatOptions.__annotations__])
+            raise TypeError(f"repeat() has no option {min(unknown)!r}; it has {known}")
         name = given.pop("name", None) or getattr(fn, "__name__", "repeat").strip("<>")
         _refuse(checks.broken_name(name), "repeat(): name")
         try:

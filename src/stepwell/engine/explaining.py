@@ -161,16 +161,17 @@ def _request(run: RunRow, now: datetime) -> str:
 
 
 def _attempts(run: RunRow, history: Sequence[ExecutionRow]) -> str:
-    failed = [
+    tried = [
         row
         for row in history
-        if row.superseded_at is None
-        and row.name == run.current_step
-        and row.kind in BODIES
-        and row.state == ExecutionState.FAILED
+        if row.superseded_at is None and row.name == run.current_step and row.kind in BODIES
     ]
-    # Of a repetition, the last tick.
-    failed = [row for row in failed if row.kind == Kind.STEP or row.key == failed[-1].key]
+    # Of a repetition, those at the tick that it stands at.
+    failed = [
+        row
+        for row in tried
+        if row.state == ExecutionState.FAILED and (row.kind == Kind.STEP or row.key == tried[-1].key)
+    ]
     if not failed or run.finished_at is not None:
         return ""
     last = failed[-1]

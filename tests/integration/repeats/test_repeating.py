@@ -56,6 +56,16 @@ class Endless(Workflow):
         self.context["last"] = at.isoformat()
 
 
+class Failing(Hourly):
+    """Each tick fails, and is tried twice."""
+
+    workflow_name = "repeating.Failing"
+
+    @step(on_exception=Retry(OSError, attempts=2, wait=timedelta(minutes=5)))
+    def note(self, at: datetime) -> None:
+        raise OSError("down")
+
+
 def noted(bench: Workbench) -> list[int]:
     with bench.engine.database.read() as connection:
         return sorted(connection.execute(select(ledger.c.n)).scalars())
@@ -158,11 +168,21 @@ def test_a_hundred_thousand_ticks_are_no_burden_to_the_next_one(bench: Workbench
 
 
 def test_a_run_says_that_it_waits_for_a_tick(bench: Workbench) -> None:
-    """And what went wrong with the last one; earlier ones are past."""
+    """And what went wrong with this one; earlier ones are past."""
+    run = Failing.start()
+    bench.drain()
+    let_pass(bench, 1)
+    assert "(the delay before a retry)" in run.explain()
+    assert "has failed once, with OSError: down" in run.explain()
+    bench.travel(timedelta(minutes=5))
+    bench.drain()
+    assert ticks(run) == ["1 retried", "1 failed", "2 scheduled"]
+    assert "has failed" not in run.explain()
+    run.cancel()
     run = Hourly.start()
     bench.drain()
     assert (
-        "waits at step 'note' until 2026-03-01T13:00:00+00:00 (the next tick of its repetition)"
+        "waits at step 'note' until 2026-03-01T14:05:00+00:00 (the next tick of its repetition)"
         in run.explain()
     )
     bench.travel(timedelta(days=2))

@@ -801,7 +801,7 @@ def test_a_cancel_ends_what_was_announced() -> None:
         ({"until": 5}, "repeat(): until must be a method, its name or a function"),
         ({"timezone": "UTC"}, "repeat(): timezone is for words"),
         ({"name": " x"}, "repeat(): name must not"),
-        ({"till": 5}, "repeat(): repetition_of() got an unexpected keyword argument 'till'"),
+        ({"till": 5}, "repeat() has no option 'till'; it has every, until, start_at, timeout"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(options: Any, words: str) -> None:
