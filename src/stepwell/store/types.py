@@ -6,7 +6,7 @@ converted by some drivers and frameworks on the way, these are not.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,6 +17,9 @@ from sqlalchemy.types import TypeEngine
 from stepwell.clock import from_micros, to_micros
 
 __all__ = ["DIGEST", "ROW_ID", "UID", "JSONText", "Micros", "name_of"]
+
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Micros(TypeDecorator[datetime]):
@@ -29,7 +32,13 @@ class Micros(TypeDecorator[datetime]):
         return None if value is None else to_micros(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        return None if value is None else from_micros(value)
+        if value is None:
+            return None
+        try:
+            return from_micros(value)
+        except OverflowError:
+            # One such row must not break the answer that it stands in: the nearest instant that there is.
+            return _LAST if value > 0 else _FIRST
 
 
 class JSONText(TypeDecorator[str]):

@@ -208,3 +208,36 @@ def set_changes(well: Stepwell, run: Run, texts: dict[int, str]) -> None:
         for position, text in texts.items():
             place = (executions.c.run_id == run.id, executions.c.position == position)
             connection.execute(update(executions).where(*place).values(context_delta=text))
+
+
+@pytest.mark.parametrize("column", ["due_at", "created_at", "scheduled_for"])
+@pytest.mark.parametrize("micros", [2**62, -(2**62)])
+def test_an_instant_that_no_datetime_can_hold_stops_no_claim(
+    driver: Driver, shop: Shop, well: Stepwell, column: str, micros: int
+) -> None:
+    """A worker claims it together with others, and would claim none of them ever after."""
+    acts: list[str] = []
+
+    class Twice(Workflow[None]):
+        @step
+        def first(self) -> None:
+            self.pause(done=True)
+
+        @step
+        def second(self) -> None:
+            acts.append(self.args["name"])
+
+    broken, other = (Twice.start(name=name) for name in ("broken", "other"))
+    driver.drain()
+    for run in (broken, other):
+        run.resume()
+    table, key = ("step_executions", "run_id") if column == "scheduled_for" else ("runs", "id")
+    with well.database.begin() as connection:
+        known: Any = str(broken.id) if connection.dialect.name == "postgresql" else broken.id.hex
+        connection.exec_driver_sql(f"UPDATE stepwell_{table} SET {column} = {micros} WHERE {key} = '{known}'")
+    driver.drain()
+
+    assert other.state is RunState.COMPLETED
+    assert broken.state is RunState.COMPLETED
+    assert sorted(acts) == ["broken", "other"]
+    assert broken.explain() and broken.steps
