@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -240,4 +241,25 @@ def test_an_instant_that_no_datetime_can_hold_stops_no_claim(
     assert other.state is RunState.COMPLETED
     assert broken.state is RunState.COMPLETED
     assert sorted(acts) == ["broken", "other"]
-    assert broken.explain() and broken.steps
+    assert broken.explain()
+    assert broken.steps
+
+
+def test_a_cursor_in_a_row_of_run_that_has_none_keeps_no_worker_busy(
+    driver: Driver, shop: Shop, well: Stepwell
+) -> None:
+    """A wait is no resumable step: what it waits for is not behind it."""
+    answers = [True, False]
+
+    class Looks(Workflow[None]):
+        def run(self) -> None:
+            self.wait_until(lambda: answers.pop(), every=timedelta(seconds=1), name="look")
+
+    run = Looks.start()
+    driver.drain()
+    with well.database.begin() as connection:
+        connection.execute(update(executions).where(executions.c.run_id == run.id).values(cursor="7"))
+    driver.finish(run)
+
+    assert run.state is RunState.COMPLETED
+    assert answers == []

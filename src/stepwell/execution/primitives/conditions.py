@@ -49,7 +49,8 @@ class Conditions:
             return self._signal(site, spec.awaits)
         if spec.child is not None:
             return self._calls.wait_for(site, spec.child)
-        if (spec.gate is None and spec.poll is None) or stopped_at(self._recorder.history, site):
+        is_under_way = not site.is_wait and stopped_at(self._recorder.history, site) is not None
+        if (spec.gate is None and spec.poll is None) or is_under_way:
             # A step that is under way has its wait behind it.
             return DUE
         if spec.gate is not None:
