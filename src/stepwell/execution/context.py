@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from stepwell.errors import Undecodable
 from stepwell.serialization import Codec
+from stepwell.serialization.plain import TAG
 
 __all__ = ["CONTEXT_VALUE_LIMIT", "Context", "handed_over", "merged"]
 
@@ -18,8 +19,8 @@ _DAMAGED: Final = "context cannot be read back: a recorded change of it is none"
 class Context(MutableMapping[str, Any]):
     """A mapping whose changes are found by comparing what is to be stored with what was.
 
-    So a change deep inside a value (``self.context["items"].append(…)``) is never lost silently. Nothing is
-    compared as long as nobody has looked.
+    So a change deep inside a value (``self.context["items"].append(…)``) is never lost silently. A value that
+    nobody has looked at stays text.
 
     Args:
         text: The stored context; None when the run has none.
@@ -28,31 +29,23 @@ class Context(MutableMapping[str, Any]):
 
     def __init__(self, text: str | None, codec: Codec) -> None:
         self._codec = codec
-        # What the values are read from when they are next looked at: durable, or what run() has made of it since. None
-        # after the start means: what is durable.
-        self._kept = text
-        # The texts of what run() had made of it when it last called something; None: nothing but what is durable.
-        self._called_with: dict[str, str] | None = None
-        self._stored: dict[str, str] | None = None
-        self._values: dict[str, Any] | None = None
+        self._unread = text
+        # By name, as text: what is durable, and what run() had made of that when it last called something. One and the
+        # same dict as long as there is no difference.
+        self._stored: dict[str, str] = {}
+        self._kept = self._stored
+        # What was looked at or set since, and what was taken away.
+        self._values: dict[str, Any] = {}
+        self._gone: set[str] = set()
 
-    def _open(self) -> dict[str, Any]:
-        if self._values is None:
-            if self._kept is None and self._stored is not None:
-                self._values = {name: self._loaded(text) for name, text in self._stored.items()}
-            else:
-                self._values = self._loaded(self._kept) if self._kept else {}
-            self._durable()
-        return self._values
-
-    def _durable(self) -> dict[str, str]:
-        """The texts of what is durable; at first, of what was loaded."""
-        if self._stored is None:
-            self._stored = self._texts(self._values or {})
-        return self._stored
-
-    def _texts(self, values: dict[str, Any]) -> dict[str, str]:
-        return {name: self._text(name, value) for name, value in values.items()}
+    def _texts(self) -> dict[str, str]:
+        """What is kept; read when somebody first asks."""
+        if self._unread:
+            text, self._unread = self._unread, None
+            self._stored = self._kept = {
+                name: self._text(name, value) for name, value in self._loaded(text).items()
+            }
+        return self._kept
 
     def _loaded(self, text: str) -> Any:
         return self._codec.loads(text, what="context")
@@ -60,17 +53,29 @@ class Context(MutableMapping[str, Any]):
     def _text(self, name: str, value: object) -> str:
         return self._codec.dumps_json(value, what=f"context[{name!r}]", limit=CONTEXT_VALUE_LIMIT)
 
+    # -- a mapping ----------------------------------------------------------------------------------------------
+
     def __getitem__(self, name: str) -> Any:
-        return self._open()[name]
+        if name not in self._values:
+            if name in self._gone:
+                raise KeyError(name)
+            self._values[name] = self._loaded(self._texts()[name])
+        return self._values[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
         if not isinstance(name, str):
             raise TypeError(f"a context's names are texts; got {name!r}")
+        self._texts()
         # Kept as it will be read back: a later change of the caller's own object does not reach in.
-        self._open()[name] = self._loaded(self._text(name, value))
+        self._values[name] = self._loaded(self._text(name, value))
+        self._gone.discard(name)
 
     def __delitem__(self, name: str) -> None:
-        del self._open()[name]
+        if name not in self:
+            raise KeyError(name)
+        self._values.pop(name, None)
+        if name in self._kept:
+            self._gone.add(name)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         if name not in self:
@@ -78,14 +83,26 @@ class Context(MutableMapping[str, Any]):
         # What is kept, not what was given: a change of it counts.
         return self[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._values or (name in self._texts() and name not in self._gone)
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._open())
+        return iter(self._names())
 
     def __len__(self) -> int:
-        return len(self._open())
+        return len(self._names())
 
     def __repr__(self) -> str:
-        return f"Context({self._open()!r})"
+        return f"Context({dict(self)!r})"
+
+    def _names(self) -> list[str]:
+        kept = self._texts()
+        return [
+            *(name for name in kept if name not in self._gone),
+            *(name for name in self._values if name not in kept),
+        ]
+
+    # -- what is to be stored -----------------------------------------------------------------------------------
 
     def changes(self) -> tuple[str, str] | None:
         """(the whole context, what changed) as texts to be stored; None when nothing did.
@@ -93,41 +110,52 @@ class Context(MutableMapping[str, Any]):
         Raises:
             Unstorable: A value that is not plain JSON was put deep inside.
         """
-        if self._values is None or self._stored is None:
+        stored, kept = self._stored, self._kept
+        if stored is kept and not self._values and not self._gone:
             return None
-        texts, stored = self._texts(self._values), self._stored
-        called_with = stored if self._called_with is None else self._called_with
-        if texts == stored == called_with:
+        texts = self._current()
+        if texts == stored == kept:
             return None
         # A replay comes here with what run() has written, and must find that undone, too, if the step undid it.
-        delta = {
-            "set": {
-                name: self._values[name]
-                for name, text in texts.items()
-                if stored.get(name) != text or called_with.get(name) != text
-            },
-            "gone": [name for name in {**stored, **called_with} if name not in texts],
+        changed = {
+            name: text
+            for name, text in texts.items()
+            if stored.get(name) != text or kept.get(name) != text
         }
-        return self._whole(self._values), self._whole(delta)
+        gone = [name for name in {**stored, **kept} if name not in texts]
+        delta = f'{{"set":{self._joined(changed)},"gone":{self._codec.dumps_json(gone, what="context")}}}'
+        return self._joined(texts), delta
 
-    def _whole(self, value: object) -> str:
-        return self._codec.dumps_json(value, what="context")
+    def _current(self) -> dict[str, str]:
+        """The texts of all values as they are now."""
+        texts = {name: text for name, text in self._texts().items() if name not in self._gone}
+        texts.update({name: self._text(name, value) for name, value in self._values.items()})
+        return texts
 
-    def committed(self, whole: str) -> None:
-        """``whole`` is durable now."""
-        self._kept = whole
-        self._stored = self._texts(self._open())
-        self._called_with = None
+    def _joined(self, texts: Mapping[str, str]) -> str:
+        """The JSON of a mapping of which the values' JSON is known."""
+        if TAG in texts:
+            # A name that must not be taken for what it means elsewhere.
+            whole = {name: self._loaded(text) for name, text in texts.items()}
+            return self._codec.dumps_json(whole, what="context")
+        return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}"
+
+    def committed(self) -> None:
+        """All of it is durable now."""
+        self._stored = self._kept = self._current()
+        self._gone = set()
 
     def roll_back(self) -> None:
         """Forget what is not durable, or was not there at the last :meth:`keep`."""
-        self._values = None
+        self._values, self._gone = {}, set()
 
-    # -- replay -------------------------------------------------------------------------------------------------
+    # -- run() --------------------------------------------------------------------------------------------------
 
     def restart(self) -> None:
         """Begin with nothing: what is recorded is applied again."""
-        self._kept, self._stored, self._values, self._called_with = None, {}, None, None
+        self._unread = None
+        self._stored = self._kept = {}
+        self.roll_back()
 
     def apply(self, delta: str) -> None:
         """Make a recorded change again.
@@ -135,31 +163,32 @@ class Context(MutableMapping[str, Any]):
         Raises:
             Undecodable: Its text is no change.
         """
-        values, stored, change = self._open(), self._durable(), _change(self._loaded(delta))
-        for name, value in change["set"].items():
-            values[name] = value
-            stored[name] = self._text(name, value)
-        for name in change["gone"]:
-            values.pop(name, None)
-            stored.pop(name, None)
-        self._kept = None
+        self.keep()
+        change = _change(self._loaded(delta))
+        texts = {name: self._text(name, value) for name, value in change["set"].items()}
+        for known in (self._stored,) if self._kept is self._stored else (self._stored, self._kept):
+            known.update(texts)
+            for name in change["gone"]:
+                known.pop(name, None)
 
     def is_changed(self) -> bool:
         """Something is otherwise than it was at the last :meth:`keep`, or than what is durable if that came later."""
-        if self._values is None:
-            return False
-        before = self._durable() if self._kept is None else self._texts(self._loaded(self._kept))
-        return self._texts(self._values) != before
+        return bool(self._values or self._gone) and self._current() != self._kept
 
     def keep(self) -> None:
         """``run()`` calls something: what it has changed itself is not lost when that fails.
 
+        What it has taken out is its own from now on: whatever the call does to the context does not reach it, and
+        neither does a replay, which calls nothing.
+
         Raises:
             Unstorable: A value that is not plain JSON was put deep inside.
         """
-        if self._values is not None:
-            self._called_with = self._texts(self._values)
-            self._kept = self._whole(self._values)
+        if self._values or self._gone:
+            current = self._current()
+            if current != self._kept:
+                self._kept = current
+            self.roll_back()
 
 
 def handed_over(values: Mapping[str, Any], codec: Codec) -> tuple[str, str] | None:

@@ -395,6 +395,7 @@ class ReplayProgram:
     def _passed(self, facts: Sequence[Fact], name: str) -> Any:
         """A call is over: what it changed is changed, and the answer is what the last of its rows recorded."""
         fact = facts[-1]
+        self._recorder.context.keep()
         try:
             self._recorder.replay(facts)
         except Undecodable as error:

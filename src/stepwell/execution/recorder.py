@@ -159,7 +159,7 @@ class Recorder:
         if not verdict.accepted:
             return False
         if whole is not None:
-            self.context.committed(whole)
+            self.context.committed()
         self._remember(rows, next_step)
         self.settled = settlement
         return True
