@@ -7,12 +7,13 @@ it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from uuid import UUID
 
+from stepwell.definition.context import ContextMapping
 from stepwell.definition.cursor import Cursor
 from stepwell.definition.plan import StepSpec
 from stepwell.definition.program import Program
@@ -50,7 +51,7 @@ class Runtime(Protocol):
         ...
 
     @property
-    def context(self) -> MutableMapping[str, Any]:
+    def context(self) -> ContextMapping:
         """The run's small durable memory."""
         ...
 

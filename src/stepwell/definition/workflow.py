@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, cast, overload
@@ -11,6 +11,7 @@ from uuid import UUID
 
 from stepwell.definition.calls import call_of
 from stepwell.definition.checks import broken_duration
+from stepwell.definition.context import ContextMapping, LooseContext
 from stepwell.definition.cursor import Cursor
 from stepwell.definition.durable import durable_in_run
 from stepwell.definition.findable import Findable
@@ -119,7 +120,7 @@ class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
 
     _hero: H | None = None
     _args: Mapping[str, Any] = MappingProxyType({})
-    _context: MutableMapping[str, Any] | None = None
+    _context: ContextMapping | None = None
 
     def __init__(self, hero: H | None = None, **args: Any) -> None:
         self._hero = hero
@@ -250,7 +251,7 @@ class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
         return self._args
 
     @property
-    def context(self) -> MutableMapping[str, Any]:
+    def context(self) -> ContextMapping:
         """The run's small durable memory: plain JSON values, recorded with the step that changed them.
 
         On an instance made by hand it is an ordinary dict.
@@ -258,7 +259,7 @@ class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
         if self._runtime is not None:
             return self._runtime.context
         if self._context is None:
-            self._context = {}
+            self._context = LooseContext()
         return self._context
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from stepwell.definition.context import ContextMapping
 from stepwell.errors import Undecodable
 from stepwell.serialization import Codec
 from stepwell.serialization.plain import TAG
@@ -16,7 +17,7 @@ CONTEXT_VALUE_LIMIT: Final = 16 * 1024
 _DAMAGED: Final = "context cannot be read back: a recorded change of it is none"
 
 
-class Context(MutableMapping[str, Any]):
+class Context(ContextMapping):
     """A mapping whose changes are found by comparing what is to be stored with what was.
 
     So a change deep inside a value (``self.context["items"].append(…)``) is never lost silently. A value that
@@ -118,9 +119,7 @@ class Context(MutableMapping[str, Any]):
             return None
         # A replay comes here with what run() has written, and must find that undone, too, if the step undid it.
         changed = {
-            name: text
-            for name, text in texts.items()
-            if stored.get(name) != text or kept.get(name) != text
+            name: text for name, text in texts.items() if stored.get(name) != text or kept.get(name) != text
         }
         gone = [name for name in {**stored, **kept} if name not in texts]
         delta = f'{{"set":{self._joined(changed)},"gone":{self._codec.dumps_json(gone, what="context")}}}'

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell import Retry, TooLarge, Unstorable, Workflow, step
+from stepwell.definition.context import LooseContext
 from stepwell.execution.context import CONTEXT_VALUE_LIMIT, Context
 from stepwell.serialization import Codec
 from stepwell.states import Reason, RunState
@@ -320,3 +321,24 @@ def test_the_limit_is_said_on_the_error() -> None:
     with pytest.raises(TooLarge) as refused:
         Context(None, CODEC)["a"] = "x" * 20_000
     assert (refused.value.size, refused.value.limit) == (20_002, CONTEXT_VALUE_LIMIT)
+
+
+def test_the_words_of_its_own() -> None:
+    """``set_once`` answers whether it has set; None is a value; what is absent is no error."""
+    for context in (Context('{"a":null}', CODEC), LooseContext(a=None)):
+        assert context.set_once("a", 1) is False
+        assert context.set_once("b", 2) is True
+        assert context.fetch("a", 7) is None
+        assert context.fetch("c", 7) == 7
+        context.merge({"c": 3, "d": [4]})
+        assert context.delete("c") == 3
+        assert context.delete("c") is None
+        assert context == {"a": None, "b": 2, "d": [4]}
+
+
+def test_set_once_does_not_judge_what_it_leaves_out() -> None:
+    """A value that could not be stored is none that is set."""
+    context = Context('{"a":1}', CODEC)
+    assert context.set_once("a", object()) is False
+    with pytest.raises(Unstorable):
+        context.set_once("b", object())
