@@ -107,6 +107,11 @@ class Runtime(Protocol):
         """Do it; called in an ``async def run()``, answer a coroutine that does it on the activation's thread."""
         ...
 
+    @property
+    def is_in_body(self) -> bool:
+        """It is ``run()`` itself that runs now: no step, no condition, no hook."""
+        ...
+
     def program(self, verb: str) -> Program:
         """The body of ``run()``, if that is what runs now.
 

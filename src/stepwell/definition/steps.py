@@ -166,7 +166,7 @@ class BoundStep(Generic[P, R_co]):
         spec = self._current_spec() if runtime is not None else None
         if runtime is None or spec is None:
             if runtime is not None:
-                self._refuse_a_part()
+                self._refuse_a_part(runtime)
             return self._call_plainly(*args, **kwargs)
         if self._options:
             spec = overridden(spec, self._options)
@@ -202,8 +202,17 @@ class BoundStep(Generic[P, R_co]):
         answer = self._body(*args, **kwargs)
         return await answer if inspect.iscoroutine(answer) else answer
 
-    def _refuse_a_part(self) -> None:
-        """An override calls the generator that it overrides: that would do all items without a checkpoint."""
+    def _refuse_a_part(self, runtime: Runtime) -> None:
+        """What is overridden is a part of the step that overrides it, and of nothing else.
+
+        A generator is not even that: it would do all its items without a checkpoint.
+        """
+        if runtime.is_in_body:
+            name = self._step.name
+            raise RunError(
+                f"super().{name}() in run() is no step of this class, which overrides it: it would be done again by "
+                f"each replay. Call self.{name}(), or super().{name}() inside the step that overrides it."
+            )
         if self._step.kind is StepKind.RESUMABLE and is_generator(self._step.function):
             name = self._step.name
             raise RunError(

@@ -22,6 +22,7 @@ class Activated:
         successor: The run that waits for this one to be over.
         wake_at: When the run will be looked at again, if it is parked until an instant.
         error: What the author's code raised, if the run failed by it.
+        swallowed: Where in ``run()`` the end of the activation was caught that nobody may catch: file and line.
     """
 
     state: RunState
@@ -31,3 +32,4 @@ class Activated:
     ready_in: str | None = None
     successor: UUID | None = None
     error: BaseException | None = None
+    swallowed: str | None = None

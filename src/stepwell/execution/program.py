@@ -70,6 +70,7 @@ class ReplayProgram:
         self._reached: set[tuple[str, str, str | None]] = set()
         self._ended: Activated | None = None
         self._broken: BaseException | None = None
+        self._closed: Closed | None = None
         self._now = recorder.run.begins_at
         self._uuids = random.Random(f"{recorder.run.id}:uuid4")
         self.random = random.Random(f"{recorder.run.id}:random")
@@ -96,7 +97,13 @@ class ReplayProgram:
     def close(self, ended: Activated) -> NoReturn:
         """The activation has ended here."""
         self._ended = ended
-        raise Closed
+        self._closed = Closed()
+        raise self._closed
+
+    def caught_at(self) -> str | None:
+        """The line of ``run()`` whose call has ended the activation, as file and number."""
+        trace = None if self._closed is None else self._closed.__traceback__
+        return None if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
     def end(self, settlement: Settlement, state: ExecutionState, outcome: Outcome) -> Activated:
         """Leave the run for good; what is unfinished in its journal ends as ``state``."""
@@ -423,12 +430,12 @@ class ReplayProgram:
             error_class="stepwell.HistoryMismatch",
             error_message=message,
         )
-        ended = self._recorder.stop(settlement, next_step=site.name)
-        if ended is not None:
-            self.close(ended)
-        # Somebody has asked for the step to be left out.
-        self.honour_requests(site)
-        raise AssertionError("a request was neither honoured nor void")
+        while True:
+            ended = self._recorder.stop(settlement, next_step=site.name)
+            if ended is not None:
+                self.close(ended)
+            # Somebody has asked for the step to be left out.
+            self.honour_requests(site)
 
     # -- what somebody asks for ---------------------------------------------------------------------------------
 

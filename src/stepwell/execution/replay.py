@@ -75,15 +75,14 @@ class ReplayDriver:
             raise
         except BaseException as error:
             if program.is_closed:
-                if not self._recorder.run.plan.is_async or not is_the_end(error):
-                    self._warn_of_swallowing(error)
-                return program.outcome()
+                if self._recorder.run.plan.is_async and is_the_end(error):
+                    return program.outcome()
+                return self._swallowed(program, error)
             if isinstance(error, Interrupted):
                 return self._interrupted()
             return self._failed(program, error)
         if program.is_closed:
-            self._warn_of_swallowing(None)
-            return program.outcome()
+            return self._swallowed(program, None)
         return self._finished(program, value)
 
     def _call_body(self) -> Any:
@@ -113,8 +112,9 @@ class ReplayDriver:
                 },
             )
 
-    def _warn_of_swallowing(self, error: BaseException | None) -> None:
-        run = self._recorder.run
+    def _swallowed(self, program: ReplayProgram, error: BaseException | None) -> Activated:
+        """How the activation had ended before ``run()`` went on: that stands."""
+        run, place = self._recorder.run, program.caught_at()
         _log.warning(
             "run() went on although its activation had ended; what it did there counts for nothing. Let BaseException "
             "pass, and call no step in a `finally` that must also hold when the run only waits.",
@@ -123,8 +123,10 @@ class ReplayDriver:
                 "run_id": str(run.id),
                 "workflow": run.plan.workflow,
                 "error": None if error is None else repr(error),
+                "caught_at": place,
             },
         )
+        return replace(program.outcome(), swallowed=place or "run()")
 
     def _interrupted(self) -> Activated:
         """The worker drains, and has stopped a ``run()`` that was waiting for something of its own."""

@@ -275,6 +275,7 @@ class ActivationRuntime:
         self._ask(ContinueRequested(wait, is_written=True))
 
     def progress(self, done: int, total: int | None) -> None:
+        self._refuse_in_body("progress()")
         given: tuple[Any, ...] = (done, 0 if total is None else total)
         if not all(isinstance(number, int) for number in given):
             raise TypeError(f"progress() takes whole numbers; got {done!r} and {total!r}")

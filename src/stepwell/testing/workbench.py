@@ -285,6 +285,11 @@ class Workbench(Assertions):
     def _drive(self, claimed: Claimed, *, is_one_step: bool = False) -> None:
         __tracebackhide__ = True
         activated = self._hands.drive(claimed, is_one_step=is_one_step)
+        if self.raise_errors and activated is not None and activated.swallowed is not None:
+            self._fail(
+                self.engine.run(claimed.run.id),
+                f"run() caught at {activated.swallowed} what ends an activation, and went on: let BaseException pass",
+            )
         if self.raise_errors and activated is not None and activated.state is RunState.FAILED:
             raise self._error_of(self.engine.run(claimed.run.id), activated)
 

@@ -256,7 +256,7 @@ def test_who_was_called_is_not_forgotten_over_a_start_that_failed(bench: Workben
     bench.drain()
     run.resume()
     bench.drain()
-    assert "RunAlreadyExists" in (run.info().error_message or "")
+    assert (run.info().error_class or "").endswith("RunAlreadyExists")
     FIXED.append("fixed")
     (child,) = children_of(bench, run)
     child.resume()
@@ -280,7 +280,7 @@ def test_a_child_that_is_still_failed_is_called_anew(bench: Workbench) -> None:
     run.resume()
     bench.drain()
     assert run.state is RunState.FAILED
-    assert "RunAlreadyExists" in (run.info().error_message or "")
+    assert (run.info().error_class or "").endswith("RunAlreadyExists")
     children_of(bench, run)[0].cancel()
     FIXED.append("fixed")
     run.resume()

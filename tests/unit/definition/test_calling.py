@@ -40,7 +40,7 @@ class Stricter(Payment):
 @pytest.fixture
 def runtime() -> Iterator[mock.Mock]:
     """A runtime that is current in this thread."""
-    stand_in = mock.Mock()
+    stand_in = mock.Mock(is_in_body=False)
     token = current.set(stand_in)
     yield stand_in
     current.reset(token)

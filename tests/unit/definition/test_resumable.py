@@ -265,7 +265,7 @@ class TestCalledPlainly:
 class TestInARun:
     def test_the_cursor_is_the_runtimes(self) -> None:
         """And a call is the runtime's business too."""
-        workflow, runtime = by_hand(), mock.Mock()
+        workflow, runtime = by_hand(), mock.Mock(is_in_body=False)
         workflow._runtime = runtime
         assert workflow.cursor is runtime.cursor
         assert workflow.rows(5) is runtime.call_step.return_value
@@ -290,11 +290,11 @@ class TestInARun:
                 return super().rows(upto)
 
         workflow = by_hand(Delegating)
-        workflow._runtime = mock.Mock()
+        workflow._runtime = mock.Mock(is_in_body=False)
         assert list(Delegating.rows.function(workflow)) == [1, 2, 3]
         assert Delegating.plain.function(workflow) == 8
         workflow = by_hand(Calling)
-        workflow._runtime = mock.Mock()
+        workflow._runtime = mock.Mock(is_in_body=False)
         with pytest.raises(RunError) as refused:
             Calling.rows.function(workflow)
         assert str(refused.value) == (

@@ -120,7 +120,7 @@ def test_a_failure_that_nobody_catches_fails_the_run() -> None:
 
     run = driven(Pay)
     assert run.is_over_as(RunState.FAILED, Reason.STEP_FAILED)
-    assert run.error_message == "step charge failed with " + __name__ + ".Declined: no money"
+    assert (run.error_class, run.error_message) == (f"{__name__}.Declined", "no money")
     assert [row.kind for row in run.journal] == [Kind.STEP, Kind.STEP, Kind.BODY]
     is_broken.clear()
     run.resume()

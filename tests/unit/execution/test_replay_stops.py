@@ -627,3 +627,44 @@ def test_nothing_is_lost_when_a_command_meets_a_mismatch() -> None:
     run.drive()
     assert run.state is RunState.COMPLETED, run.error_message
     assert json.loads(run.result) is None
+
+
+def test_what_is_overridden_is_no_step_in_the_body_of_run() -> None:
+    """It would not be recorded, and done again by each replay."""
+
+    class Parent(Workflow[None]):
+        workflow_name = "replay_stops.Parent"
+
+        @step
+        def work(self) -> str:
+            return "parent"
+
+    class Child(Parent):
+        workflow_name = "replay_stops.Child"
+
+        def run(self) -> list[str]:
+            try:
+                super().work()
+            except RunError as error:
+                return [str(error), self.work()]
+            return []
+
+        @step
+        def work(self) -> str:
+            return f"child of {super().work()}"
+
+    told, answer = json.loads(driven(Child).result)
+    assert "super().work() in run() is no step of this class" in told
+    assert answer == "child of parent"
+
+
+def test_progress_in_the_body_of_run_is_refused() -> None:
+    """It would be the progress of nothing."""
+
+    class Telling(Workflow[None]):
+        workflow_name = "replay_stops.Telling"
+
+        def run(self) -> None:
+            self.progress(1, 2)
+
+    assert "progress() works inside a step only" in (driven(Telling).error_message or "")

@@ -15,6 +15,7 @@ from stepwell.errors import (
     DeadlineExceeded,
     HeroGone,
     RunError,
+    StepFailed,
     StepTimedOut,
     Undecodable,
     Unstorable,
@@ -278,7 +279,7 @@ class Failures:
             outcome = _outcome_of(error)
         row = attempt.failure_row(error, ExecutionState.FAILED, outcome, self._recorder.now(), details)
         return self._recorder.stop(
-            _settled(state, reason, row), row, *attempt.closing, next_step=attempt.site.here
+            _settled(state, reason, row, error), row, *attempt.closing, next_step=attempt.site.here
         )
 
 
@@ -286,5 +287,10 @@ def _outcome_of(error: BaseException) -> Outcome:
     return Outcome.TIMED_OUT if isinstance(error, StepTimedOut) else Outcome.FAILED
 
 
-def _settled(state: RunState, reason: str | None, row: Execution) -> Settlement:
+def _settled(
+    state: RunState, reason: str | None, row: Execution, error: BaseException | None = None
+) -> Settlement:
+    if isinstance(error, StepFailed):
+        # What the run failed with is what went wrong in the step, in both styles.
+        return Settlement(state, reason=reason, error_class=error.error_class, error_message=error.message)
     return Settlement(state, reason=reason, error_class=row.error_class, error_message=row.error_message)
