@@ -16,10 +16,11 @@ from stepwell.errors import Unstorable
 from stepwell.execution.async_body import is_the_end
 from stepwell.execution.async_program import AsyncProgram
 from stepwell.execution.outcome import Activated
+from stepwell.execution.passage import Closed, recorded_position
 from stepwell.execution.primitives.notices import Notices
 from stepwell.execution.primitives.steps import StepRunner
 from stepwell.execution.primitives.timers import Timer
-from stepwell.execution.program import Closed, ReplayProgram, recorded_position
+from stepwell.execution.program import ReplayProgram
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
