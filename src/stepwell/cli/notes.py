@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -12,6 +11,7 @@ from stepwell.cli.words import short_instant, span
 from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind
 from stepwell.store.rows import ExecutionRow, RunRow
+from stepwell.texts import details_of
 
 __all__ = [
     "cursor_of",
@@ -52,7 +52,7 @@ def signal_of(row: ExecutionRow) -> str:
 
 def note_of(row: ExecutionRow) -> str:
     """What it waits for, how far it has come, who did it, what went wrong."""
-    told = _decoded(row.details)
+    told = details_of(row.details)
     progress = read_progress(row)
     parts = [
         "superseded" if row.superseded_at else "",
@@ -140,12 +140,3 @@ def _deed(told: dict[str, Any]) -> list[str]:
     if told.get("new_keys"):
         parts.append("with new keys")
     return parts
-
-
-def _decoded(text: str | None) -> dict[str, Any]:
-    """Nothing hangs on it: what cannot be read is not told."""
-    try:
-        told = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return told if isinstance(told, dict) else {}

@@ -30,6 +30,7 @@ from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.suspension import LeaseLost
 from stepwell.states import Reason, RunState
 from stepwell.store.rows import RunRow
+from stepwell.texts import details_of
 
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
@@ -238,7 +239,7 @@ def _awaiting_predecessor(engine: Stepwell, run: RunRow) -> Settlement:
 def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
     """Put the run off, twice as long each time; after ``unknown_grace`` it fails and says why."""
     now = engine.now()
-    details = _details(run)
+    details = details_of(run.details)
     known = details.get("deferred")
     since: dict[str, Any] = known if isinstance(known, dict) else {}
     # One that ended long ago (a worker that knew the run drove it meanwhile) is not this one.
@@ -261,14 +262,6 @@ def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
     return Settlement(
         RunState.WAITING, reason=deferred.reason, wake_at=now + wait, details=json.dumps(details)
     )
-
-
-def _details(run: RunRow) -> dict[str, Any]:
-    """What people may know about the run besides; nothing hangs on it, so what cannot be read is forgotten."""
-    try:
-        return _mapping(run.details, "details")
-    except Undecodable:
-        return {}
 
 
 def _failure(reason: Reason, error: BaseException) -> Settlement:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +12,7 @@ from stepwell.errors import Undecodable
 from stepwell.serialization import Codec
 from stepwell.store.reads import history
 from stepwell.store.rows import ExecutionRow
+from stepwell.texts import details_of
 
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
@@ -97,7 +97,7 @@ def decoded(row: ExecutionRow, codec: Codec) -> StepExecution:
         error_message=row.error_message,
         traceback=row.traceback,
         worker=row.worker,
-        details=_details(row.details),
+        details=details_of(row.details),
     )
 
 
@@ -108,12 +108,3 @@ def _value(codec: Codec, text: str | None, what: str) -> Any:
         return codec.loads(text, what=what)
     except Undecodable as error:
         return error
-
-
-def _details(text: str | None) -> Mapping[str, Any]:
-    """They are the library's own; text that is none of its is left out."""
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Final
+from typing import Final
 
 from stepwell.entries import Execution, Settlement, honoured
 from stepwell.execution.context import Context, merged
@@ -19,6 +19,7 @@ from stepwell.execution.suspension import LeaseLost
 from stepwell.requests import StopRequest
 from stepwell.serialization import Codec
 from stepwell.states import TERMINAL, UNFINISHED, Kind, Reason, RunState
+from stepwell.texts import details_of
 
 __all__ = ["RESULT_LIMIT", "Recorder"]
 
@@ -225,7 +226,7 @@ class Recorder:
             # Somebody has sent something: without that there is no mailbox to be looked into.
             details = self.journal.details_at_end()
             if orphans:
-                details = json.dumps({**_mapping(details), "orphans": list(orphans)})
+                details = json.dumps({**details_of(details), "orphans": list(orphans)})
             settlement = replace(settlement, details=details)
         self._write(rows, self.current_step, scope, replace(settlement, frees_identity=frees))
         request = StopRequest.parse(self.stop_request)
@@ -349,11 +350,3 @@ class Recorder:
 def _is_body(rows: Sequence[Execution]) -> bool:
     """It is ``run()`` itself that stops, and there is no step to be left out."""
     return bool(rows) and rows[0].kind is Kind.BODY
-
-
-def _mapping(text: str | None) -> Mapping[str, Any]:
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

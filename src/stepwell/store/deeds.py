@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.store.rows import RunRow
 from stepwell.store.schema import executions
+from stepwell.texts import details_of
 
 __all__ = ["call_off", "is_just_rewound", "move_scheduled", "note", "supersede", "try_escaped_anew"]
 
@@ -116,12 +117,12 @@ def try_escaped_anew(connection: Connection, run: RunRow, now: datetime) -> None
     if run.state != RunState.FAILED:
         return
     details = connection.execute(_LAST_BODY_ERROR, {"run": run.id}).scalar()
-    escaped = _mapping(details).get("escaped")
+    escaped = details_of(details).get("escaped")
     if not isinstance(escaped, int):
         return
     row = connection.execute(_ONE, {"run": run.id, "place": escaped}).first()
     connection.execute(_SUPERSEDE_ONE, {"run": run.id, "at": now, "place": escaped})
-    told = {} if row is None or row.kind != Kind.CALL else _mapping(row.details)
+    told = {} if row is None or row.kind != Kind.CALL else details_of(row.details)
     former = told if "failure" in told else told.get("former")
     if row is not None and former is not None:
         # The call is made once more, and knows whom it called: somebody may have helped that one since.
@@ -145,7 +146,7 @@ def is_just_rewound(connection: Connection, run: RunRow, step: str) -> bool:
     last = connection.execute(_LAST, {"run": run.id}).first()
     if last is None or (last.kind, last.name) != (Kind.COMMAND, "resume"):
         return False
-    return run.current_step == step and _mapping(last.details).get("from_step") == step
+    return run.current_step == step and details_of(last.details).get("from_step") == step
 
 
 def move_scheduled(connection: Connection, run: RunRow, instant: datetime) -> None:
@@ -156,14 +157,6 @@ def move_scheduled(connection: Connection, run: RunRow, instant: datetime) -> No
     rows = connection.execute(_SCHEDULED, {"run": run.id}).all()
     polls = [row for row in rows if row.kind == Kind.POLL] if run.reason in (Reason.POLL, None) else []
     for position, _, details in polls or [row for row in rows if row.kind not in _LOOKED_AT]:
-        told = json.dumps({**_mapping(details), "rescheduled": True})
+        told = json.dumps({**details_of(details), "rescheduled": True})
         values = {"run": run.id, "place": position, "instant": instant, "told": told}
         connection.execute(_MOVE, values)
-
-
-def _mapping(details: str | None) -> dict[str, Any]:
-    try:
-        known = json.loads(details or "{}")
-    except ValueError:
-        return {}
-    return known if isinstance(known, dict) else {}

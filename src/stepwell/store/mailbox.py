@@ -21,6 +21,7 @@ from stepwell.store.dialects import Dialect
 from stepwell.store.rows import RUN, SIGNAL, RunRow, SignalRow
 from stepwell.store.schema import runs, signals
 from stepwell.store.types import UID, Micros
+from stepwell.texts import details_of
 
 __all__ = [
     "PENDING_AFTER",
@@ -187,11 +188,7 @@ def details_with_unread(connection: Connection, run: RunRow) -> str | None:
     count = sum(unread_names(connection, run.id).values())
     if not count:
         return run.details
-    try:
-        known = json.loads(run.details or "{}")
-    except ValueError:
-        known = {}
-    return json.dumps({**(known if isinstance(known, dict) else {}), "unread_signals": count})
+    return json.dumps({**details_of(run.details), "unread_signals": count})
 
 
 def consume(connection: Connection, signal_id: int, position: int, now: datetime) -> bool:

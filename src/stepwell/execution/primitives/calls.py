@@ -29,6 +29,7 @@ from stepwell.execution.site import Site
 from stepwell.execution.suspension import LeaseLost
 from stepwell.ids import new_run_id
 from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, Reason, RunState
+from stepwell.texts import details_of
 
 __all__ = ["Calls", "child_failure", "open_branch"]
 
@@ -255,8 +256,4 @@ def _error(facts: Mapping[str, Any]) -> ChildFailed:
 
 
 def _mapping(fact: Fact | None) -> Mapping[str, Any]:
-    try:
-        known = json.loads((fact.details if fact else None) or "{}")
-    except ValueError:
-        return {}
-    return known if isinstance(known, dict) else {}
+    return details_of(fact.details if fact else None)
