@@ -20,7 +20,7 @@ def explain(
     """A sentence or two: where the run stands, since when, and who can release it."""
     at = f" at step {run.current_step!r}" if run.current_step else ""
     since = f"since {_ago(now - run.changed_at)}"
-    match RunState(run.state):
+    match run.state:
         case RunState.READY:
             text = f"is due{at} in queue {run.queue!r} {since} and waits for a worker"
         case RunState.RUNNING:
@@ -40,6 +40,8 @@ def explain(
             text = f"completed {_ago(now - run.changed_at)} ago{_continued(run)}"
         case RunState.CANCELED:
             text = f"was canceled{_by(history, 'cancel')} {_ago(now - run.changed_at)} ago{_reason(run)}"
+        case _:
+            text = f"is in state {run.state!r}, which this version of Stepwell does not know"
     more = f"{_request(run, now)}{_attempts(run, history)}{_unread(run, unread or {})}"
     return f"Run {run.id} of {run.workflow} {text}.{more}"
 

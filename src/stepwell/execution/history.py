@@ -92,11 +92,12 @@ class History(Reversible[Fact]):
         position = row.position
         rows = self._sites.setdefault((row.kind, row.name, row.key), [])
         known = self._rows.get(position)
-        if known is None:
+        # One of a kind that only a newer version knows is ended as another.
+        if known is None or known not in rows:
             rows.append(row)
         else:
             rows[rows.index(known)] = row
-            self.open.pop(position, None)
+        self.open.pop(position, None)
         self._rows[position] = row
         self.last = max(self.last, position)
         if row.kind == Kind.TICK:

@@ -263,3 +263,58 @@ def test_a_cursor_in_a_row_of_run_that_has_none_keeps_no_worker_busy(
 
     assert run.state is RunState.COMPLETED
     assert answers == []
+
+
+@pytest.mark.parametrize(
+    "details", ["{broken", "[]", '{"deadline": "soon"}', '{"deadline": 4611686018427387904}']
+)
+def test_a_deadline_that_cannot_be_read_fails_its_run_alone(
+    driver: Driver, shop: Shop, well: Stepwell, details: str
+) -> None:
+    """When the wait ends is told nowhere else."""
+
+    class Looks(Workflow[None]):
+        def run(self) -> None:
+            self.wait_until(bool, timeout=timedelta(hours=1), every=timedelta(minutes=1), default=None)
+
+    broken, other = Looks.start(), Looks.start()
+    driver.drain()
+    with well.database.begin() as connection:
+        place = update(executions).where(executions.c.run_id == broken.id)
+        connection.execute(place.values(details=details))
+    driver.finish(other)
+    driver.finish(broken)
+
+    assert (broken.state, broken.reason) == (RunState.FAILED, Reason.UNDECODABLE)
+    assert other.state is RunState.COMPLETED
+
+
+def test_a_row_of_an_unknown_kind_that_is_open_is_ended_with_its_run(
+    driver: Driver, shop: Shop, well: Stepwell
+) -> None:
+    """And what follows from the end happens: here, that somebody hears of it."""
+    heard: list[object] = []
+
+    class Sleeps(Workflow[None]):
+        def run(self) -> None:
+            self.sleep(timedelta(hours=1))
+
+        def on_finish(self, result: object) -> None:
+            heard.append(result)
+
+    run = Sleeps.start()
+    driver.drain()
+    with well.database.begin() as connection:
+        connection.execute(update(executions).where(executions.c.run_id == run.id).values(kind="unheard"))
+    driver.finish(run)
+
+    assert run.state is RunState.COMPLETED
+    assert heard == [None]
+
+
+def test_a_state_that_nobody_knows_is_told(driver: Driver, shop: Shop, well: Stepwell) -> None:
+    """Of a run that a newer version has left so, no more can be said."""
+    run = Serve.start(shop.customer("Ada"), dish="soup")
+    set_raw(well, run, "state", "unheard")
+
+    assert "is in state 'unheard', which this version of Stepwell does not know" in run.explain()

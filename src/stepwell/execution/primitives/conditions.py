@@ -206,5 +206,10 @@ def _after(now: datetime, timeout: Any) -> datetime | None:
 
 
 def _stored_deadline(known: Fact | None) -> datetime | None:
-    micros = None if known is None else json.loads(known.details or "{}").get("deadline")
-    return None if micros is None else from_micros(micros)
+    if known is None or known.details is None:
+        return None
+    try:
+        micros = json.loads(known.details).get("deadline")
+        return None if micros is None else from_micros(micros)
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise Undecodable(f"the deadline of {known.name!r} cannot be read back: {known.details!r}") from error
