@@ -187,7 +187,8 @@ class Commands:
             return _ask(connection, run, request)
         if run.state in ATTENTION:
             note(connection, run, "skip", now, by, reason=reason)
-            try_escaped_anew(connection, run, now)
+            # What run() did about its error comes after the call that failed, which is the one to be left out.
+            request = replace(request, step=try_escaped_anew(connection, run, now) or request.step)
         _begin_anew(connection, run, now, stop_request=replace(request, was=run.state).text())
         return Done(Answer.DONE, ready_in=run.queue)
 

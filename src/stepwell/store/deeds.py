@@ -112,14 +112,18 @@ def supersede(connection: Connection, run: RunRow, step: str, now: datetime) -> 
     connection.execute(_SUPERSEDE, {"run": run.id, "at": now, "first": _NOWHERE if first is None else first})
 
 
-def try_escaped_anew(connection: Connection, run: RunRow, now: datetime) -> None:
-    """If a recorded error has left ``run()`` and failed the run, its row counts no more: that call is made again."""
+def try_escaped_anew(connection: Connection, run: RunRow, now: datetime) -> str | None:
+    """If a recorded error has left ``run()`` and failed the run, its row counts no more: that call is made again.
+
+    Returns:
+        The name of that call.
+    """
     if run.state != RunState.FAILED:
-        return
+        return None
     details = connection.execute(_LAST_BODY_ERROR, {"run": run.id}).scalar()
     escaped = details_of(details).get("escaped")
     if not isinstance(escaped, int):
-        return
+        return None
     row = connection.execute(_ONE, {"run": run.id, "place": escaped}).first()
     connection.execute(_SUPERSEDE_ONE, {"run": run.id, "at": now, "place": escaped})
     told = {} if row is None or row.kind != Kind.CALL else details_of(row.details)
@@ -139,6 +143,7 @@ def try_escaped_anew(connection: Connection, run: RunRow, now: datetime) -> None
                 details=json.dumps({"former": former}),
             )
         )
+    return None if row is None else str(row.name)
 
 
 def is_just_rewound(connection: Connection, run: RunRow, step: str) -> bool:
