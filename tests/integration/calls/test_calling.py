@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 
 from stepwell import (
     Child,
@@ -21,7 +22,8 @@ from stepwell import (
     WrongArguments,
     step,
 )
-from stepwell.states import Reason, RunState
+from stepwell.states import Kind, Reason, RunState
+from stepwell.store.schema import executions
 from stepwell.testing import CrashPoint, Workbench
 
 HOUR = timedelta(hours=1)
@@ -663,3 +665,27 @@ def test_many_parents_and_children_at_the_same_time(shared_url: str) -> None:
     assert results == [[10 * number + each for each in range(3)] for number in range(30)]
     assert well.runs(Echo).count() == 90
     well.close()
+
+
+@pytest.mark.parametrize("details", ["{broken", "[]", "7", '{"child": "nobody"}', '{"child": 7}'])
+def test_a_call_that_cannot_be_read_back_calls_nobody_a_second_time(bench: Workbench, details: str) -> None:
+    """Its run fails and says so; mended, it goes on with the child that it has."""
+    order = Order.start(order_id="a-1")
+    bench.drain()
+    engine = bench.engine
+    place = (executions.c.run_id == order.id, executions.c.kind == Kind.CALL.value)
+    with engine.database.begin() as connection:
+        known = connection.execute(select(executions.c.details).where(*place)).scalar_one()
+        connection.execute(update(executions).where(*place).values(details=details))
+    bench.travel(HOUR)
+    bench.drain()
+
+    assert (order.state, order.reason) == (RunState.FAILED, Reason.UNDECODABLE)
+    assert engine.runs(Shipping).count() == 1
+
+    with engine.database.begin() as connection:
+        connection.execute(update(executions).where(*place).values(details=known))
+    order.resume()
+    bench.drain()
+    assert order.result(AT_ONCE) == ["parcel a-1", 42]
+    assert engine.runs(Shipping).count() == 1

@@ -65,7 +65,7 @@ class Calls:
         known = self._known(site)
         if known is not None and known.state == ExecutionState.COMPLETED:
             return self._answered(known.result)
-        facts = _mapping(known)
+        facts = _legible(known)
         if known is None or "child" not in facts:
             return self._start(site, wanted, known)
         return self._look(site, known, facts)
@@ -253,6 +253,25 @@ def _error(facts: Mapping[str, Any]) -> ChildFailed:
         said["message"],
         was_canceled=said["was_canceled"],
     )
+
+
+def _legible(known: Fact | None) -> Mapping[str, Any]:
+    """What the row of a call tells.
+
+    Raises:
+        Undecodable: It cannot be read. Whoever was called must not be called a second time for that.
+    """
+    if known is None or known.details is None:
+        return {}
+    try:
+        facts: Mapping[str, Any] = json.loads(known.details)
+        if facts.get("child") is not None:
+            UUID(facts["child"])
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise Undecodable(
+            f"whom the call of {known.name!r} has started cannot be read back: {known.details[:200]!r}"
+        ) from error
+    return facts
 
 
 def _mapping(fact: Fact | None) -> Mapping[str, Any]:
