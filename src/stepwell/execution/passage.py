@@ -314,7 +314,8 @@ def recorded_position(error: BaseException) -> int | None:
             position = next((each for each in inside if each is not None), None)
         if isinstance(position, int):
             return position
-        found = found.__cause__ or found.__context__
+        # Behind `from None` is what the author has dealt with.
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     return None
 
 

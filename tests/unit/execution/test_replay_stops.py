@@ -668,3 +668,33 @@ def test_progress_in_the_body_of_run_is_refused() -> None:
             self.progress(1, 2)
 
     assert "progress() works inside a step only" in (driven(Telling).error_message or "")
+
+
+@pytest.mark.parametrize("is_dealt_with", [True, False])
+def test_an_error_from_none_is_the_body_s_own(is_dealt_with: bool) -> None:
+    """The failure that it hides was dealt with, and is not tried again when somebody resumes the run."""
+    done: list[str] = []
+
+    class Order(Workflow[None]):
+        def run(self) -> str:
+            try:
+                self.charge()
+            except StepFailed:
+                if len(done) == 1:
+                    done.append("raise")
+                    if is_dealt_with:
+                        raise KeyError("own") from None
+                    raise KeyError("declined")  # noqa: B904  # what is told apart here
+            return "unpaid"
+
+        @step
+        def charge(self) -> None:
+            done.append("charge")
+            raise ValueError("declined")
+
+    run = driven(Order)
+    assert run.is_over_as(RunState.FAILED, Reason.STEP_FAILED)
+    run.resume()
+    run.drive()
+    assert run.result == '"unpaid"'
+    assert done == ["charge", "raise"] + ([] if is_dealt_with else ["charge"])
