@@ -10,6 +10,7 @@
     │   ├── RunNotLive             the run is over, or nobody with that key is live
     │   ├── RunAlreadyExists       the identity is taken; carries the live run
     │   ├── InvalidTransition      the run's state does not allow this
+    │   ├── ResumeRefused          the run has gone on after the failure that it would take back
     │   ├── RunFailed              result() of a run that failed
     │   ├── RunCanceled            result() of a run that was canceled
     │   ├── ResultTimeout          (TimeoutError) result() waited long enough
@@ -46,6 +47,7 @@ __all__ = [
     "InvalidTransition",
     "RecordGone",
     "ResultTimeout",
+    "ResumeRefused",
     "RunAlreadyExists",
     "RunCanceled",
     "RunError",
@@ -134,6 +136,28 @@ class InvalidTransition(RunError):
         super().__init__(
             f"run {run_id} is {state}: it cannot {verb}. "
             f"{verb} works while a run is {', '.join(self.allowed) or 'in no state'}."
+        )
+
+
+class ResumeRefused(RunError):
+    """``resume()`` or ``skip()`` of a run whose ``run()`` has gone on after the call that failed.
+
+    It may have undone what was done before: to take back the failure alone would leave that as it is, and count.
+
+    Attributes:
+        run_id: The run.
+        step: The call that failed.
+        later: What was called after it, by name.
+    """
+
+    def __init__(self, run_id: Any, verb: str, step: str, later: Iterable[str]) -> None:
+        self.run_id = run_id
+        self.step = step
+        self.later = tuple(dict.fromkeys(later))
+        super().__init__(
+            f"{verb}() of run {run_id} is refused: after {step!r} had failed, run() called {', '.join(self.later)}, "
+            f"which would go on to count. run.resume(from_step={step!r}) makes {step!r} and all that came after it "
+            "anew; run.cancel() ends the run as it is."
         )
 
 

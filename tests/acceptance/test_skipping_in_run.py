@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Workflow, step
+from stepwell import ResumeRefused, StepFailed, Workflow, step
 from stepwell.states import RunState
 from stepwell.testing import Workbench
 
@@ -67,3 +67,70 @@ def test_a_step_of_the_class_is_called_as_it_is() -> None:
         Doubled.start()
         with pytest.raises(TypeError, match="'deliver' is a step already"):
             bench.drain()
+
+
+class Trip(Workflow):
+    """Books two things, and undoes the first if the second fails."""
+
+    workflow_name = "skipping_in_run.Trip"
+    is_full = True
+
+    def run(self) -> str:
+        try:
+            self.book("hotel")
+            self.book("flight")
+        except StepFailed:
+            self.undo("hotel")
+            raise
+        return "booked"
+
+    @step(key_by="what")
+    def book(self, what: str) -> str:
+        if what == "flight" and type(self).is_full:
+            raise LookupError("no seat")
+        return what
+
+    @step(key_by="what")
+    def undo(self, what: str) -> None: ...
+
+
+def test_a_failure_after_which_run_has_gone_on_is_not_taken_back_alone(bench: Workbench) -> None:
+    """The hotel is given back: a trip that is resumed at the flight would end as booked, without it."""
+    run = Trip.start()
+    bench.drain()
+    assert run.current_step == "book"
+    for command in (run.resume, run.skip):
+        with pytest.raises(ResumeRefused, match=r"after 'book' had failed, run\(\) called undo") as refused:
+            command()
+        assert (refused.value.step, refused.value.later) == ("book", ("undo",))
+    assert bench.engine.runs(Trip).resume() == 0
+    assert run.state is RunState.FAILED
+
+    Trip.is_full = False
+    run.resume(from_step="book")
+    bench.drain()
+    assert run.result(timeout=timedelta()) == "booked"
+    done = [(row.name, row.key) for row in run.steps if row.kind == "step" and not row.superseded_at]
+    assert done == [("book", '"hotel"'), ("book", '"flight"')]
+
+
+class Broken(Workflow):
+    """Fails by itself, behind its step."""
+
+    workflow_name = "skipping_in_run.Broken"
+
+    def run(self) -> None:
+        self.prepare()
+        raise KeyError("bug")
+
+    @step
+    def prepare(self) -> None: ...
+
+
+def test_a_run_that_fails_by_itself_stands_at_no_step(bench: Workbench) -> None:
+    """There is nothing to be left out."""
+    run = Broken.start()
+    bench.drain()
+    assert (run.state, run.current_step) == (RunState.FAILED, None)
+    assert run.skip() == "unchanged"
+    assert bench.drain() == 0

@@ -29,6 +29,7 @@ PUBLIC_NAMES: list[str] = [
     "ResultTimeout",
     "Retry",
     "Run",
+    "ResumeRefused",
     "RunAlreadyExists",
     "RunCanceled",
     "RunError",

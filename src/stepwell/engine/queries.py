@@ -12,7 +12,7 @@ from stepwell.clock import require_duration
 from stepwell.definition.identity import key_of
 from stepwell.engine.heroes import hero_columns
 from stepwell.engine.run import Run
-from stepwell.errors import InvalidTransition, RunNotFound
+from stepwell.errors import InvalidTransition, ResumeRefused, RunNotFound
 from stepwell.states import ATTENTION, LIVE, TERMINAL, RunState
 from stepwell.store.commands import Answer
 from stepwell.store.reads import Order, RunFilter, count_runs, list_runs, run_ids
@@ -156,7 +156,7 @@ class RunQuery:
         for run_id in self._ids():
             try:
                 changed += command(Run(self._engine, run_id, created=False)) is not Answer.UNCHANGED
-            except (InvalidTransition, RunNotFound):
+            except (InvalidTransition, ResumeRefused, RunNotFound):
                 continue
         return changed
 

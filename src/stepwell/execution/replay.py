@@ -161,6 +161,9 @@ class ReplayDriver:
         escaped = recorded_position(error)
         recorder.catch_up()
         recorder.context.roll_back()
+        known = None if escaped is None else recorder.history.at(escaped)
+        # The run stands at the call that failed, whatever run() has called since; by itself it fails at no call.
+        recorder.current_step = None if known is None else known.name
         site = self._body_site()
         if escaped is None:
             return self._steps.failed_outside(site, error)

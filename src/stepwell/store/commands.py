@@ -123,7 +123,7 @@ class Commands:
         run = self.lock(connection, run_id, "resume")
         if run.state not in ATTENTION:
             return self._withdraw_pause(connection, run, now)
-        try_escaped_anew(connection, run, now)
+        try_escaped_anew(connection, run, now, "resume")
         note(connection, run, "resume", now, by)
         # What else was asked for before the pause still stands.
         _begin_anew(connection, run, now, stop_request=_without(run, "pause"))
@@ -188,7 +188,7 @@ class Commands:
         if run.state in ATTENTION:
             note(connection, run, "skip", now, by, reason=reason)
             # What run() did about its error comes after the call that failed, which is the one to be left out.
-            request = replace(request, step=try_escaped_anew(connection, run, now) or request.step)
+            request = replace(request, step=try_escaped_anew(connection, run, now, "skip") or request.step)
         _begin_anew(connection, run, now, stop_request=replace(request, was=run.state).text())
         return Done(Answer.DONE, ready_in=run.queue)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
+from stepwell.errors import ResumeRefused
 from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.store.rows import RunRow
 from stepwell.store.schema import executions
@@ -66,6 +67,15 @@ _SUPERSEDE_ONE: Final = (
 _ONE: Final = select(
     executions.c.kind, executions.c.name, executions.c.key, executions.c.args_digest, executions.c.details
 ).where(*_COUNTING, executions.c.position == bindparam("place"))
+_CALLED_AFTER: Final = (
+    select(executions.c.name)
+    .where(
+        *_COUNTING,
+        executions.c.position > bindparam("place"),
+        executions.c.kind.not_in([Kind.BODY.value, Kind.RECOVERY.value, Kind.CONTEXT.value]),
+    )
+    .order_by(executions.c.position)
+)
 _LAST_BODY_ERROR: Final = (
     select(executions.c.details)
     .where(
@@ -112,11 +122,14 @@ def supersede(connection: Connection, run: RunRow, step: str, now: datetime) -> 
     connection.execute(_SUPERSEDE, {"run": run.id, "at": now, "first": _NOWHERE if first is None else first})
 
 
-def try_escaped_anew(connection: Connection, run: RunRow, now: datetime) -> str | None:
+def try_escaped_anew(connection: Connection, run: RunRow, now: datetime, verb: str) -> str | None:
     """If a recorded error has left ``run()`` and failed the run, its row counts no more: that call is made again.
 
     Returns:
         The name of that call.
+
+    Raises:
+        ResumeRefused: Others were called after it.
     """
     if run.state != RunState.FAILED:
         return None
@@ -125,6 +138,9 @@ def try_escaped_anew(connection: Connection, run: RunRow, now: datetime) -> str 
     if not isinstance(escaped, int):
         return None
     row = connection.execute(_ONE, {"run": run.id, "place": escaped}).first()
+    later = list(connection.execute(_CALLED_AFTER, {"run": run.id, "place": escaped}).scalars())
+    if row is not None and later:
+        raise ResumeRefused(run.id, verb, row.name, later)
     connection.execute(_SUPERSEDE_ONE, {"run": run.id, "at": now, "place": escaped})
     told = {} if row is None or row.kind != Kind.CALL else details_of(row.details)
     former = told if "failure" in told else told.get("former")
