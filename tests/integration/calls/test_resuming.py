@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Retry, RunError, StepFailed, Workflow, step
+from stepwell import Retry, RunError, Workflow, step
 from stepwell.states import RunState
 from stepwell.testing import Workbench
 
@@ -233,45 +233,3 @@ def test_what_was_called_is_canceled_when_its_caller_is_taken_back(bench: Workbe
     assert run.result(AT_ONCE) == 7
     assert DONE == ["first", "first"]
     assert [row.state for row in bench.engine.runs(Child).oldest().infos()] == ["canceled", "completed"]
-
-
-class Trip(Workflow):
-    """Undoes what it has done when a step fails, and fails with that step's error."""
-
-    workflow_name = "resuming.Trip"
-
-    def run(self) -> Any:
-        try:
-            self.pay()
-        except StepFailed:
-            self.give_back()
-            raise
-        return "on the way"
-
-    @step
-    def pay(self) -> None:
-        DONE.append("pay")
-        if "pay" in BROKEN:
-            raise KeyError("pay")
-
-    @step
-    def give_back(self) -> None:
-        DONE.append("give back")
-
-
-def test_skip_leaves_out_the_call_whose_error_left_run(bench: Workbench) -> None:
-    """It is not made once more, though ``run()`` has done other things since."""
-    BROKEN.add("pay")
-    trip = Trip.start()
-    bench.drain()
-    assert (trip.state, trip.current_step, DONE) == (RunState.FAILED, "give_back", ["pay", "give back"])
-
-    BROKEN.clear()
-    trip.skip()
-    bench.drain()
-    assert trip.result(AT_ONCE) == "on the way"
-    assert DONE == ["pay", "give back"]
-    assert [(entry.name, entry.state) for entry in trip.steps if entry.kind == "step"][-1] == (
-        "pay",
-        "skipped",
-    )
