@@ -139,6 +139,15 @@ class AsyncBody:
                 "the verb."
             )
 
+    def _refuse_if_forgotten(self, number: int, what: str) -> None:
+        """A wait that nobody waits for must not let what stands behind it happen."""
+        forgotten = next((other for made, (other, _) in self._made.items() if made < number), None)
+        if forgotten is not None:
+            raise RunError(
+                f"{forgotten} was called before {what} and has not been awaited: write await in front of it. Durable "
+                "calls happen in the order in which they are called."
+            )
+
     def _is_on_loop(self) -> bool:
         try:
             return asyncio.get_running_loop() is self._loop
@@ -157,6 +166,7 @@ class AsyncBody:
             await self._raise_again(self._ended)
         self.check(what)
         self._refuse_if_torn()
+        self._refuse_if_forgotten(number, what)
         self._under_way = what
         try:
             known = None if recorded is None else recorded()

@@ -705,3 +705,24 @@ def test_a_plain_run_is_as_it_was() -> None:
             raise ValueError
 
     assert driven(Plain).result == '"fail"'
+
+
+def test_a_wait_that_is_not_awaited_lets_nothing_happen_behind_it() -> None:
+    """Nobody is paid because an ``await`` is missing in front of the approval."""
+    paid = []
+
+    class Paying(AsyncWorkflow):
+        workflow_name = "async_ends.Paying"
+
+        async def run(self) -> None:
+            self.wait_for_signal("approved")  # type: ignore[unused-awaitable]  # the mistake
+            await self.pay()
+
+        @step
+        def pay(self) -> None:
+            paid.append(1)
+
+    run = driven(Paying)
+    assert run.state is RunState.FAILED
+    assert "wait_for_signal() was called before step 'pay' and has not been awaited" in (run.error_message or "")
+    assert paid == []
