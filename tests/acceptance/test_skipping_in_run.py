@@ -134,3 +134,41 @@ def test_a_run_that_fails_by_itself_stands_at_no_step(bench: Workbench) -> None:
     assert (run.state, run.current_step) == (RunState.FAILED, None)
     assert run.skip() == "unchanged"
     assert bench.drain() == 0
+
+
+class Mended(Workflow):
+    """Has a bug in what it does about a failure, behind a call."""
+
+    workflow_name = "skipping_in_run.Mended"
+    has_bug = True
+    done: list[str] = []
+
+    def run(self) -> str:
+        try:
+            self.charge()
+        except StepFailed:
+            self.give_back()
+            if type(self).has_bug:
+                raise KeyError("a bug")  # noqa: B904 - as a bug does it
+        return "unpaid"
+
+    @step
+    def charge(self) -> None:
+        type(self).done.append("charge")
+        raise ValueError("declined")
+
+    @step
+    def give_back(self) -> None:
+        type(self).done.append("give_back")
+
+
+def test_a_bug_in_a_handler_is_the_bodys_own(bench: Workbench) -> None:
+    """run() has dealt with the failure: mended, it goes on behind what it has called since."""
+    run = Mended.start()
+    bench.drain()
+    assert (run.state, run.info().error_class) == (RunState.FAILED, "KeyError")
+    Mended.has_bug = False
+    run.resume()
+    bench.drain()
+    assert run.result(timeout=timedelta()) == "unpaid"
+    assert Mended.done == ["charge", "give_back"]

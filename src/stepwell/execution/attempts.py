@@ -15,6 +15,7 @@ from stepwell.execution.site import Site
 from stepwell.states import RESUMING, ExecutionState, Kind, Outcome
 
 __all__ = [
+    "BESIDE",
     "RESCHEDULED",
     "SELF",
     "attempts_so_far",
@@ -38,7 +39,8 @@ _COUNTED: Final = frozenset(
     {Outcome.RETRIED, Outcome.FAILED, Outcome.PAUSED, Outcome.TIMED_OUT, Outcome.CANCELED}
 )
 
-_BESIDE: Final = frozenset({Kind.BODY, Kind.COMMAND, Kind.RECOVERY, Kind.CONTEXT})
+BESIDE: Final = frozenset({Kind.BODY, Kind.COMMAND, Kind.RECOVERY, Kind.CONTEXT})
+"""Kinds of rows that stand for no call of ``run()``."""
 
 
 def policy_details(label: str, *, is_set: bool = False, kept: str | None = None) -> str:
@@ -80,7 +82,7 @@ def _last_progress(history: History) -> int:
     for fact in reversed(history):
         # A tick is announced by the end of the one before it.
         has_come_past = is_final(fact) or fact.outcome == Outcome.CONTINUED or fact.kind == Kind.TICK
-        if fact.kind not in _BESIDE and has_come_past:
+        if fact.kind not in BESIDE and has_come_past:
             return fact.position
     return 0
 

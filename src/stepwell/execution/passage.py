@@ -301,20 +301,30 @@ class Passage:
         )
 
 
-def recorded_position(error: BaseException) -> int | None:
-    """The position of the recorded error that this is, or that it came from; None if it is the body's own."""
+def recorded_position(
+    error: BaseException, has_gone_on: Callable[[int], bool] = lambda _: False
+) -> int | None:
+    """The position of the recorded error that this is, or that it came from; None if it is the body's own.
+
+    Args:
+        error: What ``run()`` raised.
+        has_gone_on: Calls were recorded behind this position. Then an error that only happened in a handler of the
+            recorded one (its implicit ``__context__``) is the body's own: the handler has dealt with the other.
+    """
     seen: set[int] = set()
     found: BaseException | None = error
+    is_said = True
     while found is not None and id(found) not in seen:
         seen.add(id(found))
         position = getattr(found, _POSITION, None)
         if position is None and isinstance(found, BaseExceptionGroup):
             # A task group wraps what passes through it.
-            inside = (recorded_position(error) for error in found.exceptions)
+            inside = (recorded_position(error, has_gone_on) for error in found.exceptions)
             position = next((each for each in inside if each is not None), None)
         if isinstance(position, int):
-            return position
+            return position if is_said or not has_gone_on(position) else None
         # Behind `from None` is what the author has dealt with.
+        is_said = is_said and found.__cause__ is not None
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     return None
 

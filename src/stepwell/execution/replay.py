@@ -15,6 +15,7 @@ from stepwell.entries import Settlement
 from stepwell.errors import Unstorable
 from stepwell.execution.async_body import is_the_end
 from stepwell.execution.async_program import AsyncProgram
+from stepwell.execution.attempts import BESIDE
 from stepwell.execution.outcome import Activated
 from stepwell.execution.passage import Closed, recorded_position
 from stepwell.execution.primitives.notices import Notices
@@ -158,7 +159,7 @@ class ReplayDriver:
     def _failed(self, program: ReplayProgram, error: BaseException) -> Activated | None:
         """``run()`` raised. What is recorded would be raised again: only a person can have it tried anew."""
         recorder = self._recorder
-        escaped = recorded_position(error)
+        escaped = recorded_position(error, self._has_gone_on)
         recorder.catch_up()
         recorder.context.roll_back()
         known = None if escaped is None else recorder.history.at(escaped)
@@ -168,6 +169,10 @@ class ReplayDriver:
         if escaped is None:
             return self._steps.failed_outside(site, error)
         return self._steps.failed_outside(site, error, json.dumps({"escaped": escaped}))
+
+    def _has_gone_on(self, position: int) -> bool:
+        """``run()`` has called others after the call whose row is there."""
+        return any(fact.position > position and fact.kind not in BESIDE for fact in self._recorder.history)
 
     def _delayed(self) -> Activated | None:
         """The delay after an error of ``run()`` itself is not over yet; if it is, that is noted."""
