@@ -230,7 +230,24 @@ class Undecodable(RunError, ValueError):
     """Stored text that cannot be read back into a value."""
 
 
-class StepFailed(RunError):
+class _Recorded:
+    """An error that stands for another one, of which the class's name and the text were recorded."""
+
+    error_class: str
+
+    def caused_by(self, error: type[BaseException] | str) -> bool:
+        """The error was of this class, or of one derived from it.
+
+        Args:
+            error: The class, or its dotted name; a name means this very class.
+        """
+        if isinstance(error, str):
+            return self.error_class == error
+        cls = _loaded(self.error_class)
+        return self.error_class == _dotted(error) if cls is None else issubclass(cls, error)
+
+
+class StepFailed(_Recorded, RunError):
     """In ``run()``: a step has failed, and no policy absorbed it. It is raised at each replay alike, and may be caught.
 
     On the first pass its ``__cause__`` is the error itself; a replay knows only what was recorded of it.
@@ -247,19 +264,8 @@ class StepFailed(RunError):
         self.error_class = error_class or ""
         self.message = message or ""
 
-    def caused_by(self, error: type[BaseException] | str) -> bool:
-        """The step's error was of this class, or of one derived from it.
 
-        Args:
-            error: The class, or its dotted name; a name means this very class.
-        """
-        if isinstance(error, str):
-            return self.error_class == error
-        cls = _loaded(self.error_class)
-        return self.error_class == _dotted(error) if cls is None else issubclass(cls, error)
-
-
-class ChildFailed(RunError):
+class ChildFailed(_Recorded, RunError):
     """A workflow that was called by ``self.call(...)``, or awaited as a :class:`Child`, has failed or was canceled.
 
     In ``run()`` it is raised at each replay alike, and may be caught; that somebody resumes the child afterwards

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepwell.definition.heroes import HeroType
 from stepwell.definition.settings import HERO
-from stepwell.definition.starting import Call
+from stepwell.definition.starting import OPTION_NAMES, Call
 from stepwell.errors import RunError, WrongArguments
 from stepwell.serialization import RecordRef
 from stepwell.serialization.paths import with_article
@@ -46,7 +46,18 @@ def call_of(cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
             f"{', after its hero' if hero_type is not None else ''}; got {_short(args[0])}."
             f"{'' if hero_type is not None else _NO_HERO.format(name=name)}"
         )
+    _refuse_options(name, kwargs)
     return Call(cls, hero, kwargs)
+
+
+def _refuse_options(name: str, kwargs: Mapping[str, Any]) -> None:
+    """A class without ``run()`` takes any argument: one that is called like an option would be one silently."""
+    for option in kwargs:
+        if option in OPTION_NAMES:
+            raise WrongArguments(
+                f"{name}.start({option}=...): {option!r} is an option of the start and no argument of the workflow. "
+                f"Write {name}.with_options({option}=...).start(...); an argument needs another name."
+            )
 
 
 _NO_HERO = " If it is about a record, say so: class {name}(Workflow[RecordType])."

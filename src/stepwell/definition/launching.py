@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar, get_args, overload
 
 from stepwell.definition import checks
 from stepwell.definition.calls import call_of, calls_of
 from stepwell.definition.finding import IfMissing, wanted_of
-from stepwell.definition.starting import CONFLICT_MODES, ConflictMode, Starter, StartOptions, starter_for
+from stepwell.definition.starting import (
+    CONFLICT_MODES,
+    OPTION_NAMES,
+    ConflictMode,
+    Starter,
+    StartOptions,
+    starter_for,
+)
 from stepwell.errors import RunNotLive, WrongArguments
 
 if TYPE_CHECKING:
@@ -36,7 +43,6 @@ class LaunchOptions(TypedDict, total=False):
     same_args: bool
 
 
-_KNOWN: Final = tuple(field.name for field in fields(StartOptions))
 _UNFIT_KEYS: Final = (bool, float, list, dict, set)
 
 
@@ -140,11 +146,11 @@ def launcher_of(cls: type[Any], options: Mapping[str, Any]) -> Launcher[Any]:
     """
     name = f"{cls.__name__}.with_options()"
     for option, value in options.items():
-        if option not in _KNOWN:
-            near = difflib.get_close_matches(option, _KNOWN, n=1)
+        if option not in OPTION_NAMES:
+            near = difflib.get_close_matches(option, OPTION_NAMES, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise WrongArguments(
-                f"{name} has no option {option!r}{hint}. The options are {', '.join(_KNOWN)}; "
+                f"{name} has no option {option!r}{hint}. The options are {', '.join(OPTION_NAMES)}; "
                 "arguments of the workflow go to start()."
             )
         if problem := _problem(option, value):

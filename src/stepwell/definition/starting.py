@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from uuid import UUID
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFLICT_MODES",
+    "OPTION_NAMES",
     "Call",
     "ConflictMode",
     "Parentage",
@@ -89,6 +90,9 @@ class Parentage:
     parent_id: UUID
     branch: str
     open_branch: str
+
+
+OPTION_NAMES: Final = tuple(option.name for option in fields(StartOptions))
 
 
 class Starter(Protocol):

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from stepwell.clock import require_aware, to_micros
 from stepwell.definition.identity import RunKey, run_key
+from stepwell.definition.registry import find_workflow
 from stepwell.definition.starting import Call, Parentage, StartOptions
 from stepwell.engine.heroes import hero_columns
 from stepwell.engine.refusal import refusal
@@ -123,6 +124,8 @@ class Starts:
 
     def _encode(self, call: Call, options: StartOptions) -> _Start:
         engine, cls = self._engine, call.workflow
+        # Two classes of one name are refused here, and not by the worker that must not guess.
+        find_workflow(cls.workflow_name)
         now = engine.now()
         at = _instant(options.at, now)
         key = run_key(call, options, engine.codec)

@@ -107,7 +107,7 @@ def _is_default(value: Any, default: Any) -> bool:
         return False
 
 
-def digest_of(arguments: Mapping[str, Any], codec: Codec) -> str | None:
+def digest_of(arguments: Mapping[str, Any], codec: Codec, name: str) -> str | None:
     """SHA-256 of the arguments' canonical text, 16 bytes in hex; None for a call without any.
 
     Raises:
@@ -115,7 +115,9 @@ def digest_of(arguments: Mapping[str, Any], codec: Codec) -> str | None:
     """
     if not arguments:
         return None
-    return hashlib.sha256(codec.canonical(dict(arguments)).encode()).hexdigest()[:32]
+    return hashlib.sha256(
+        codec.canonical(dict(arguments), what=f"arguments of {name!r}").encode()
+    ).hexdigest()[:32]
 
 
 def call_key(spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], codec: Codec) -> str | None:

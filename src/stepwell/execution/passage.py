@@ -26,6 +26,7 @@ from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 __all__ = ["Closed", "Passage", "recorded_position"]
 
 _log: Final = logging.getLogger(__name__)
+_MANY: Final = 100
 _POSITION: Final = "_stepwell_position"
 _UNCALLED: Final = frozenset({Kind.COMMAND, Kind.BODY, Kind.RECOVERY, Kind.CONTEXT})
 _WITH_ARGUMENTS: Final = frozenset({Kind.STEP, Kind.CALL})
@@ -54,6 +55,7 @@ class Passage:
         self._ended: Activated | None = None
         self._broken: BaseException | None = None
         self._closed: Closed | None = None
+        self._refused = 0
         self._now = recorder.run.begins_at
         recorder.begin_replay()
 
@@ -123,6 +125,18 @@ class Passage:
     def _enter(self) -> None:
         """What has ended stays ended, whatever the author's code made of the exception that said so."""
         if self.is_closed:
+            self._refused += 1
+            if self._refused == _MANY:
+                _log.error(
+                    "run() calls on and on although its activation has ended: it catches what nobody may catch, and "
+                    "keeps a thread of the worker for it. Let BaseException pass.",
+                    extra={
+                        "action": "run.stuck",
+                        "run_id": str(self._recorder.run.id),
+                        "workflow": self._recorder.run.plan.workflow,
+                        "caught_at": self.caught_at(),
+                    },
+                )
             raise Closed
 
     @contextmanager

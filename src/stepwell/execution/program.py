@@ -68,7 +68,7 @@ class ReplayProgram(Passage):
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        digest = digest_of(arguments, self._codec) if arguments and spec.digest else None
+        digest = digest_of(arguments, self._codec, spec.name) if arguments and spec.digest else None
         key = self._numbered(Kind.STEP, spec.name, key)
         facts = self._history.of(Kind.STEP, spec.name, key)
         if facts and facts[-1].args_digest == digest and is_success(facts[-1]):
@@ -96,7 +96,7 @@ class ReplayProgram(Passage):
         call = call_of(cls, args, kwargs)
         arguments = call.args if call.hero is None else {"hero": call.hero, **call.args}
         spec = StepSpec(cls.workflow_name, _any_arguments, child=Child(target, call))
-        digest = digest_of(arguments, self._codec)
+        digest = digest_of(arguments, self._codec, spec.name)
         site = Site(spec, spec.name, Kind.CALL, is_called=True, kwargs=arguments, digest=digest)
         return self._answer(self._site(site))
 

@@ -152,7 +152,7 @@ class Codec:
                 f"The row was changed by hand or cut off: restore it, or cancel the run."
             ) from error
 
-    def canonical(self, value: object) -> str:
+    def canonical(self, value: object, *, what: str = "value") -> str:
         """A text that is the same in every process for equal values of the same type, for digests and keys.
 
         ``1``, ``"1"``, ``True``, ``1.0``, ``None`` and ``""`` all differ. The order of dicts and sets, the
@@ -164,7 +164,7 @@ class Codec:
         try:
             return canonical_text(value, self._extensions)
         except Misfit as misfit:
-            _refuse(misfit, "value")
+            _refuse(misfit, what)
 
     def roundtrip(self, value: object, *, what: str = "value") -> object:
         """The value as it will be when it is read back: an independent copy; immutable scalars as they are.

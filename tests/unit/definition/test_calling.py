@@ -15,7 +15,7 @@ import pytest
 from stepwell.definition.runtime import current
 from stepwell.definition.steps import Step, step
 from stepwell.definition.workflow import Workflow
-from stepwell.errors import RunError
+from stepwell.errors import RunError, WrongArguments
 from tests.unit.definition.sample import User
 
 
@@ -211,3 +211,17 @@ class TestOutsideARun:
         """Rather than answering something made up."""
         with pytest.raises(RunError, match=f"^{name} exists only while a run is driven"):
             getattr(Payment(), name)
+
+
+class Welcoming(Workflow):
+    """Without run(), it takes any argument."""
+
+    @step
+    def greet(self) -> None: ...
+
+
+@pytest.mark.parametrize("option", ["key", "queue", "at", "session"])
+def test_an_option_of_the_start_is_no_argument(option: str) -> None:
+    """A class that takes any argument would silently take that one, and be started twice."""
+    with pytest.raises(WrongArguments, match=rf"with_options\({option}=\.\.\.\)\.start"):
+        Welcoming.with_args(**{option: "order-1"})
