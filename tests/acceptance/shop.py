@@ -87,6 +87,16 @@ class Review(Workflow):
     def settle(self): ...
 
 
+class Delivery(Workflow):
+    def run(self):
+        for item in ["a"] if Path("new").exists() else ["a", "b"]:
+            self.pack(item)
+        self.sleep(timedelta(days=3))
+
+    @step(key_by="item")
+    def pack(self, item): ...
+
+
 class Import(Workflow):
     @resumable_step
     def load(self):

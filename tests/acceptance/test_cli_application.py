@@ -23,6 +23,14 @@ def shop(tmp_path: Path, sqlite_url: str) -> Shop:
         ("shop:wall", "shop has no 'wall'"),
         ("shop:number", "shop:number is an int"),
         ("shop", "'shop' names no engine: write module:attribute"),
+        (
+            "shop.py:well",
+            "there is no module 'shop.py': -A takes a module's name and no file. Write shop:well.",
+        ),
+        (
+            "./src/app.py:well",
+            "./src/app.py is a path: -A takes a module's name and no file. Write src.app:well.",
+        ),
         ("careless:well", "careless cannot be imported: it needs the module 'not_installed'"),
     ],
 )
@@ -77,6 +85,23 @@ def test_without_an_application_the_command_asks_for_one(shop: Shop) -> None:
     done = shop.run("runs", "list", STEPWELL_APP="")
     assert done.returncode == 2
     assert "Give -A module:engine, or set STEPWELL_APP" in done.stderr
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_database_can_be_named_before_or_after_the_command(shop: Shop, place: int) -> None:
+    """As with ``-A``: nobody needs to remember where it stands."""
+    words = ["db", "check"]
+    words[place:place] = ["--database", shop.url]
+    done = shop.run(*words, STEPWELL_APP="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the tables have revision" in done.stdout
+
+
+def test_a_worker_needs_more_than_a_database(shop: Shop) -> None:
+    """A database in front of a command that needs the application's classes is refused, not passed over."""
+    done = shop.run("--database", shop.url, "worker")
+    assert done.returncode == 2
+    assert "this needs the application's classes: give -A instead of --database" in done.stderr
 
 
 def test_a_database_stands_in_for_an_application(shop: Shop) -> None:

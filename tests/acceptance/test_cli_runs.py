@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from tests.acceptance.shop import Shop
+from tests.acceptance.shop import Shop, finish
 from tests.databases import PostgreSQL
 
 HOSTILE = "[bold]not markup[/bold] \x1b[31mred\x1b[0m \u202eturned\r\nnext \x9b2J :smile: end"
@@ -151,13 +152,70 @@ def test_show_tells_who_gave_a_command_and_where_to(shop: Shop) -> None:
     assert "by carol, while failed, from step 'fail', with new keys" in words
 
 
+def test_show_names_the_calls_that_are_no_longer_reached(shop: Shop) -> None:
+    """Whoever looks at a run whose code has changed under it sees which recorded call answers nothing any more."""
+    [run_id] = start(shop, "[Delivery.start()]")
+    shop.drain(until=["waiting"])
+    (shop.folder / "new").touch()
+    shop.run("runs", "reschedule", run_id)
+    shop.drain()
+    shown = shop.run("runs", "show", run_id, columns=100).stdout
+    assert 'recorded, but no longer reached by the code: pack["b"]' in shown
+    assert re.search(r'pack\["b"\] +1  success', shown)
+    document = json.loads(shop.run("runs", "show", run_id, "--json").stdout)
+    assert document["details"] == {"orphans": ['pack["b"]']}
+
+
+def test_show_tells_which_signals_nobody_has_read(shop: Shop) -> None:
+    """People read it in the explanation, machines as names with their numbers, also when the run is over."""
+    [run_id] = start(shop, "[Order.start()]")
+    for name in ("hurry", "hurry", "stop"):
+        shop.run("runs", "signal", run_id, name)
+    shop.run("runs", "cancel", run_id)
+    words = " ".join(shop.run("runs", "show", run_id).stdout.split())
+    assert "Signals that were never read: 'hurry' (2), 'stop'." in words
+    document = json.loads(shop.run("runs", "show", run_id, "--json").stdout)
+    assert document["unread_signals"] == {"hurry": 2, "stop": 1}
+    assert document["details"] == {"unread_signals": 3}
+
+
+def test_a_command_that_changes_nothing_says_what_would(shop: Shop) -> None:
+    """A run that goes on by itself, one that is over, and one that is asked for something stronger: each in words."""
+    order, review = start(shop, "[Order.start(), Review.start()]")
+    assert shop.run("runs", "resume", order).stdout.endswith(
+        "  nothing to resume: it is ready, and waits for a worker\n"
+    )
+    (shop.folder / "open").touch()
+    shop.drain(until=["awaiting"])
+    both = shop.run("runs", "resume", order, review).stdout.splitlines()
+    assert both[0].endswith("  nothing to resume: it is waiting (timer); `reschedule` moves the instant")
+    assert both[1].endswith("  nothing to resume: it is awaiting (signal); `signal` sends what it waits for")
+    shop.run("runs", "cancel", order)
+    assert shop.run("runs", "cancel", order).stdout.endswith("  nothing to do: it is canceled already\n")
+
+
+def test_a_weaker_command_yields_to_the_request_that_stands(shop: Shop) -> None:
+    """Who wants to pause a run that is to be canceled learns that it will be, and that the command was not needed."""
+    [run_id] = start(shop, "[Slow.start(seconds=60)]")
+    worker = shop.start("worker")
+    try:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "at work\n"
+        assert "asked to cancel: a worker does that" in shop.run("runs", "cancel", run_id).stdout
+        for verb in ("pause", "skip", "resume"):
+            said = shop.run("runs", verb, run_id).stdout
+            assert said.endswith("  nothing to do: it is asked to cancel, and heeds that first\n")
+    finally:
+        finish(worker, signal.SIGKILL)
+
+
 def test_commands_take_a_run_through_its_states(shop: Shop) -> None:
     """Pause, resume, skip and cancel do what they say, tell it in a line, and leave a note of who it was."""
     [run_id] = start(shop, "[Order.start()]")
     shop.drain(until=["waiting"])
     steps = [
         (("pause", run_id, "--reason", "a break", "--by", "carol"), "paused", "paused"),
-        (("pause", run_id), "nothing to do", "paused"),
+        (("pause", run_id), "nothing to do: it is paused already", "paused"),
         (("resume", run_id, "--by", "carol"), "resumed", "ready"),
         (("skip", run_id), "step skipped", "ready"),
         (("cancel", run_id, "--reason", "sold out"), "canceled", "canceled"),

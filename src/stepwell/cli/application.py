@@ -48,7 +48,14 @@ class Application:
         return self.loaded()
 
     def loaded(self) -> Stepwell:
-        """The application's engine, with its workflow classes imported."""
+        """The application's engine, with its workflow classes imported.
+
+        Raises:
+            UsageError: None is named, or a database instead of it.
+            CommandFailed: It cannot be loaded.
+        """
+        if self.database is not None:
+            raise click.UsageError("this needs the application's classes: give -A instead of --database.")
         target = self.target or os.environ.get("STEPWELL_APP")
         if not target:
             raise click.UsageError(
@@ -95,7 +102,7 @@ def load_engine(target: str) -> Stepwell:
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise _refused(f"{target!r} names no engine: write module:attribute, such as shop.app:engine.")
-    value = _imported(module_name)
+    value = _imported(module_name, attribute)
     for name in attribute.split("."):
         if not hasattr(value, name):
             raise _refused(f"{module_name} has no {attribute!r}; -A takes module:attribute.")
@@ -109,7 +116,9 @@ def load_engine(target: str) -> Stepwell:
     return value
 
 
-def _imported(name: str) -> Any:
+def _imported(name: str, attribute: str) -> Any:
+    if "/" in name:
+        raise _refused(f"{name} is a path: {_module_and(name, attribute)}")
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -117,6 +126,8 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
+        if name.endswith(".py") and missing in (name, name.removesuffix(".py")):
+            raise _refused(f"there is no module {name!r}: {_module_and(name, attribute)}") from None
         if name == missing or name.startswith(f"{missing}."):
             raise _refused(
                 f"there is no module {missing!r}. Run the command in your project, or set PYTHONPATH."
@@ -124,6 +135,12 @@ def _imported(name: str) -> Any:
         raise _refused(
             f"{name} cannot be imported: it needs the module {missing!r}, which is not there."
         ) from error
+
+
+def _module_and(path: str, attribute: str) -> str:
+    """What to write instead of a file."""
+    module = ".".join(part for part in path.removesuffix(".py").split("/") if part.strip("."))
+    return f"-A takes a module's name and no file. Write {module}:{attribute}."
 
 
 def _refused(message: str) -> CommandFailed:

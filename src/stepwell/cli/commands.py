@@ -17,6 +17,7 @@ from stepwell.cli.identify import find_run
 from stepwell.cli.notes import signal_of
 from stepwell.cli.options import Decorator, by_option, json_option, reason_option, runs_argument
 from stepwell.cli.terminal import complain, say, say_json
+from stepwell.cli.unchanged import why_unchanged
 from stepwell.cli.words import instant
 from stepwell.definition.registry import find_workflow
 from stepwell.engine.engine import Stepwell
@@ -27,8 +28,6 @@ from stepwell.store.commands import Answer
 from stepwell.store.reads import open_entries
 
 __all__ = ["COMMANDS"]
-
-_UNCHANGED: Final = "nothing to do: it stands there already, or a stronger request does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,9 @@ def pause(
     application: Application, run_ids: tuple[str, ...], by: str | None, as_json: bool, reason: str | None
 ) -> None:
     """Stop runs until they are resumed; a step that runs just now finishes first."""
-    _each(application, run_ids, as_json, lambda _, run: _said("pause", "paused", run.pause(reason, by=by)))
+    _each(
+        application, run_ids, as_json, lambda _, run: _said(run, "pause", "paused", run.pause(reason, by=by))
+    )
 
 
 @_command(
@@ -86,7 +87,7 @@ def resume(
     words = "resumed" if from_step is None else f"resumed from step {from_step!r}"
 
     def act(_: Stepwell, run: Run) -> _Deed:
-        return _said("resume", words, run.resume(from_step=from_step, new_keys=new_keys, by=by))
+        return _said(run, "resume", words, run.resume(from_step=from_step, new_keys=new_keys, by=by))
 
     _each(application, run_ids, as_json, act)
 
@@ -97,7 +98,10 @@ def cancel(
 ) -> None:
     """End runs for good; a step that runs just now finishes first."""
     _each(
-        application, run_ids, as_json, lambda _, run: _said("cancel", "canceled", run.cancel(reason, by=by))
+        application,
+        run_ids,
+        as_json,
+        lambda _, run: _said(run, "cancel", "canceled", run.cancel(reason, by=by)),
     )
 
 
@@ -107,7 +111,10 @@ def skip(
 ) -> None:
     """Leave out the step that runs stand at, and go on with the next."""
     _each(
-        application, run_ids, as_json, lambda _, run: _said("skip", "step skipped", run.skip(reason, by=by))
+        application,
+        run_ids,
+        as_json,
+        lambda _, run: _said(run, "skip", "step skipped", run.skip(reason, by=by)),
     )
 
 
@@ -215,14 +222,14 @@ def _listed(names: Sequence[str]) -> str:
     return f"its steps await {', '.join(names)}" if names else "nor any other"
 
 
-def _said(verb: str, done: str, answer: Answer) -> _Deed:
+def _said(run: Run, verb: str, done: str, answer: Answer) -> _Deed:
     match answer:
         case Answer.DONE:
             return _Deed(answer, done)
         case Answer.REQUESTED:
             return _Deed(answer, f"asked to {verb}: a worker does that at the next step boundary")
         case Answer.UNCHANGED:
-            return _Deed(answer, _UNCHANGED)
+            return _Deed(answer, why_unchanged(run, verb))
 
 
 def _each(

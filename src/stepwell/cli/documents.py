@@ -35,9 +35,9 @@ _LISTED: Final = (
     "changed_at",
     "finished_at",
 )
-_PAYLOADS: Final = ("args", "context", "result", "stop_request")
+_PAYLOADS: Final = ("args", "context", "result", "stop_request", "details")
 _UNTOLD: Final = frozenset({"run_id", "args_digest"})
-_STORED: Final = frozenset({"hero_id", "result", "context_delta", "cursor", "details", *_PAYLOADS})
+_STORED: Final = frozenset({"hero_id", "result", "context_delta", "cursor", *_PAYLOADS})
 
 
 def run_document(run: RunRow, *, payloads: bool = False) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def run_document(run: RunRow, *, payloads: bool = False) -> dict[str, Any]:
 
     Args:
         run: The row.
-        payloads: Add arguments, context, result and a pending stop request.
+        payloads: Add arguments, context, result, a pending stop request, and what else is noted on it.
     """
     names = (*_LISTED, *_PAYLOADS) if payloads else _LISTED
     return {name: _value(name, getattr(run, name)) for name in names}

@@ -18,6 +18,7 @@ __all__ = [
     "error_of",
     "kind_of",
     "note_of",
+    "orphans_of",
     "request_of",
     "short_cursor",
     "signal_of",
@@ -102,6 +103,14 @@ def short_cursor(row: ExecutionRow) -> str:
     if row.cursor is None:
         return ""
     return f"cursor {row.cursor if len(row.cursor) <= _LONGEST_CURSOR else f'{row.cursor[:_SHORT]}...'}"
+
+
+def orphans_of(run: RunRow) -> str | None:
+    """Recorded calls that ``run()`` has not come to when it ended: its code has changed under the run."""
+    names = details_of(run.details).get("orphans")
+    if not names or not isinstance(names, list):
+        return None
+    return f"recorded, but no longer reached by the code: {', '.join(map(str, names))}"
 
 
 def request_of(run: RunRow, now: datetime) -> str | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from rich.text import Text
 
-from stepwell.cli.notes import cursor_of, error_of, note_of, request_of, title_of
+from stepwell.cli.notes import cursor_of, error_of, note_of, orphans_of, request_of, title_of
 from stepwell.cli.progress import Meter, progress_text, read_progress
 from stepwell.cli.terminal import Column, printable, say, table, width
 from stepwell.cli.words import counted, exact, instant, short_instant, span
@@ -70,6 +70,7 @@ def _facts(run: RunRow, journal: Sequence[ExecutionRow], now: datetime) -> list[
         ("arguments", None if run.args == "{}" else run.args),
         ("context", run.context),
         ("result", None if run.result == "null" else run.result),
+        ("orphans", orphans_of(run)),
     ]
 
 

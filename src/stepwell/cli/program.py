@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from stepwell.cli.application import Application, app_option
+from stepwell.cli.application import Application, database_options
 from stepwell.cli.database import db
 from stepwell.cli.demo import demo
 from stepwell.cli.exits import ExitCode, OutputClosed, expected
@@ -21,7 +21,7 @@ __all__ = ["program", "run"]
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="stepwell", prog_name="stepwell")
-@app_option
+@database_options
 @click.pass_context
 def program(context: click.Context) -> None:
     """Durable workflows in the SQL database that your application already has.

@@ -20,6 +20,7 @@ from stepwell.engine.engine import Stepwell
 from stepwell.engine.queries import RunQuery
 from stepwell.engine.step_executions import stored_journal
 from stepwell.states import RunState
+from stepwell.store.mailbox import unread_names
 
 __all__ = ["runs"]
 
@@ -118,9 +119,11 @@ def show(application: Application, run: str, as_json: bool) -> None:
     info, journal, explanation = found.info(), stored_journal(engine, found.id), found.explain()
     if as_json:
         document = run_document(info, payloads=True)
-        say_json(
-            {**document, "explanation": explanation, "journal": [execution_document(row) for row in journal]}
-        )
+        with engine.reading() as connection:
+            document["unread_signals"] = unread_names(connection, found.id)
+        document["explanation"] = explanation
+        document["journal"] = [execution_document(row) for row in journal]
+        say_json(document)
         return
     show_run(info, journal, explanation, engine.now())
 

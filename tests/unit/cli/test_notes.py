@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.cli.notes import cursor_of, note_of, request_of, title_of
+from stepwell.cli.notes import cursor_of, note_of, orphans_of, request_of, title_of
 from tests.unit.cli.rows import NOON, after, entry, run
 
 
@@ -124,3 +124,11 @@ def test_a_request_tells_who_asked_for_what_and_why() -> None:
     assert request_of(run(stop_request='{"verb": "cancel", "at": 7}'), NOON) == "to cancel"
     assert request_of(run(stop_request="{"), NOON) is None
     assert request_of(run(), NOON) is None
+
+
+def test_orphans_are_told_by_their_names() -> None:
+    """Those of a run that has some; details that say something else, or cannot be read, say nothing."""
+    told = orphans_of(run(details=json.dumps({"orphans": ["charge", 'pack["b"]']})))
+    assert told == 'recorded, but no longer reached by the code: charge, pack["b"]'
+    for details in (None, "{", '{"orphans": []}', '{"orphans": 7}', '{"unread_signals": 1}'):
+        assert orphans_of(run(details=details)) is None
