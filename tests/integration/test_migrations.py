@@ -327,3 +327,30 @@ def test_alembic_is_imported_by_whoever_migrates(tmp_path: Path) -> None:
         "False",
         "True []",
     ]
+
+
+_TALK = """
+import logging
+import sys
+logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
+from stepwell import Stepwell
+well = Stepwell(sys.argv[1])
+well.migrate()
+well.migrate()
+talker = logging.getLogger("alembic.runtime.migration")
+print(logging.getLogger("alembic").level, talker.level, talker.filters)
+talker.info("heard again")
+"""
+
+
+def test_migrating_adds_one_line_to_the_log_of_an_application(tmp_path: Path) -> None:
+    """Law: Alembic's talk of its own set-up is kept back while we migrate, and its loggers are left as they were."""
+    url = f"sqlite:///{tmp_path / 'app.db'}"
+    finished = subprocess.run(
+        [sys.executable, "-c", _TALK, url], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert finished.stderr.splitlines() == [
+        "stepwell.store.upgrading the tables were upgraded",
+        "alembic.runtime.migration heard again",
+    ]
+    assert finished.stdout.splitlines() == ["0 0 []"]

@@ -16,6 +16,7 @@ from sqlalchemy import Engine, inspect, make_url, text
 
 from stepwell.errors import SchemaOutdated, StoreError
 from stepwell.store.dialects import DatabaseOptions, dialect_named
+from stepwell.store.hushing import alembic_hushed
 from stepwell.store.migrations import VERSION_TABLE, versions
 
 __all__ = ["Finding", "SchemaState", "check", "current", "head", "sql", "state_of", "upgrade"]
@@ -88,9 +89,10 @@ def upgrade(engine: Engine) -> list[str]:
     """
     if state_of(current(engine)) in (SchemaState.CURRENT, SchemaState.NEWER):
         return []
-    from stepwell.store import upgrading  # noqa: PLC0415  # Alembic: most processes never need it
+    with alembic_hushed():
+        from stepwell.store import upgrading  # noqa: PLC0415  # Alembic: most processes never need it
 
-    return upgrading.upgrade(engine)
+        return upgrading.upgrade(engine)
 
 
 def sql(dialect_url: str) -> str:
@@ -104,9 +106,10 @@ def sql(dialect_url: str) -> str:
     """
     url = make_url(dialect_url)
     dialect_named(url.get_backend_name(), DatabaseOptions())
-    from stepwell.store import upgrading  # noqa: PLC0415  # Alembic: most processes never need it
+    with alembic_hushed():
+        from stepwell.store import upgrading  # noqa: PLC0415  # Alembic: most processes never need it
 
-    return upgrading.script(url.get_dialect()())
+        return upgrading.script(url.get_dialect()())
 
 
 def check(engine: Engine) -> list[Finding]:

@@ -29,8 +29,11 @@ def upgrade(engine: Engine) -> list[str]:
     with schema_transaction(engine) as connection:
         context = _context(connection, applied)
         context.run_migrations(tables=Tables(Operations(context)))
-    for revision in applied:
-        _log.info("schema upgraded", extra={"action": "schema_upgraded", "revision": revision})
+    if applied:
+        _log.info(
+            "the tables were upgraded",
+            extra={"action": "schema_upgraded", "revision": applied[-1], "revisions": len(applied)},
+        )
     return applied
 
 
