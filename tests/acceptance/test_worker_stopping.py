@@ -103,7 +103,9 @@ def test_a_second_signal_ends_the_worker_at_once(scene: Scene) -> None:
     assert worker.is_alive()
     worker.send(signal.SIGTERM)
     assert worker.exit_code(within=AT_ONCE) == 1
-    assert states(runs) == [(RunState.READY, Reason.INTERRUPTED)] * 2
+    assert states([begun]) == [(RunState.READY, Reason.INTERRUPTED)]
+    # It may have been given back before, since its worker was busy.
+    assert states([waiting])[0] in [(RunState.READY, Reason.INTERRUPTED), (RunState.READY, None)]
     assert scene.bodies() == {(begun.args["account"], "work"): 1}
 
 

@@ -19,6 +19,7 @@ from stepwell.clock import Clock, SystemClock, require_duration
 from stepwell.definition.finding import IfMissing, Wanted
 from stepwell.definition.starting import Call, Parentage, StartOptions, set_default_engine
 from stepwell.definition.workflow import Workflow
+from stepwell.engine import checked
 from stepwell.engine.children import Children
 from stepwell.engine.finding import find_open
 from stepwell.engine.hub import Hub
@@ -74,6 +75,8 @@ class Stepwell:
         default: Become the engine that ``Workflow.start`` uses when no other is named.
 
     Raises:
+        TypeError: A duration is no timedelta, or a count no int.
+        ValueError: A duration is too short, or a count too small.
         StoreError: The URL cannot be read, its driver is not installed, or the database is one in memory.
         UnsupportedDatabase: Stepwell does not run on it.
 
@@ -101,17 +104,16 @@ class Stepwell:
     ) -> None:
         if require_duration(lease, "lease") < timedelta(seconds=1):
             raise ValueError(f"lease must be at least one second; got {lease}")
-        if session_idle_limit < 2 * lease:
-            session_idle_limit = 2 * lease
+        idle_limit = max(checked.duration(session_idle_limit, "session_idle_limit"), 2 * lease)
         options = DatabaseOptions(
-            session_idle_limit=session_idle_limit.total_seconds(), lease_seconds=lease.total_seconds()
+            session_idle_limit=idle_limit.total_seconds(), lease_seconds=lease.total_seconds()
         )
         self.clock: Clock = clock or SystemClock()
         self.codec = Codec(records=[SQLAlchemyRecords(), *records])
         self.lease = lease
-        self.max_recoveries = max_recoveries
-        self.unknown_grace = unknown_grace
-        self.result_limit = result_limit
+        self.max_recoveries = checked.whole(max_recoveries, "max_recoveries", least=0)
+        self.unknown_grace = checked.duration(unknown_grace, "unknown_grace", zero=True)
+        self.result_limit = checked.whole(result_limit, "result_limit", least=1)
         self.observers = Observers(observers)
         self.report_error = report_error
         # What jitter is drawn from; tests do without chance.

@@ -36,7 +36,7 @@ from stepwell.texts import storable_or_none
 if TYPE_CHECKING:
     from stepwell.engine.engine import Stepwell
 
-__all__ = ["Run"]
+__all__ = ["Run", "has_hook"]
 
 _FIRST_POLL: Final = 0.005
 _LONGEST_POLL: Final = 0.5
@@ -204,7 +204,7 @@ class Run:
             InvalidTransition: The run is over, or failed.
         """
         why, who = storable_or_none(reason), storable_or_none(by)
-        pause, is_heard = self._engine.commands.pause, _has_hook("on_pause")
+        pause, is_heard = self._engine.commands.pause, has_hook("on_pause")
         return self._engine.command(self.id, "pause", lambda c, at: pause(c, self.id, at, why, who, is_heard))
 
     def resume(
@@ -311,7 +311,7 @@ class Run:
             InvalidTransition: The run is completed.
         """
         why, who = storable_or_none(reason), storable_or_none(by)
-        cancel, is_heard = self._engine.commands.cancel, _has_hook("on_cancel")
+        cancel, is_heard = self._engine.commands.cancel, has_hook("on_cancel")
         return self._engine.command(
             self.id, "cancel", lambda c, at: cancel(c, self.id, at, why, who, is_heard)
         )
@@ -385,7 +385,7 @@ class Run:
         )
 
 
-def _has_hook(name: str) -> Callable[[str], bool]:
+def has_hook(name: str) -> Callable[[str], bool]:
     """Whether the class of a workflow's name is loaded here and overrides this hook."""
 
     def answer(workflow: str) -> bool:

@@ -159,6 +159,18 @@ class Claims:
         """Give leases back, due at once; no attempt and no recovery is counted."""
         return int(connection.execute(_RELEASE, {**_pairs(held), "at": now, "why": reason}).rowcount)
 
+    def put_back(
+        self, connection: Connection, held: Sequence[tuple[UUID, UUID]], now: datetime
+    ) -> dict[UUID, str]:
+        """Give back leases of runs that nobody has begun with: they keep their place in the queue.
+
+        Answers what has been asked of them meanwhile, as stored text, by run.
+        """
+        values = {**_pairs(held), "at": now}
+        connection.execute(_PUT_BACK, values)
+        # Asked even if nothing was changed: the first answer may have been lost.
+        return {row[0]: row[1] for row in connection.execute(_ASKED, {"ids": values["ids"]})}
+
     def rotate(self, connection: Connection, run_id: UUID, old: UUID, new: UUID) -> bool:
         """Exchange the token of a lease that is ours; False when it no longer is.
 
@@ -261,19 +273,21 @@ _RENEW: Final = (
     .where(_AMONG, _UNDER)
     .values(lease_expires_at=case((runs.c.lease_expires_at > _UNTIL, runs.c.lease_expires_at), else_=_UNTIL))
 )
-_RELEASE: Final = (
-    update(runs)
-    .where(_AMONG, _UNDER)
-    .values(
-        state=RunState.READY.value,
-        reason=bindparam("why"),
-        lane=runs.c.queue,
-        due_at=bindparam("at"),
-        changed_at=bindparam("at"),
-        lease_expires_at=None,
-        lease_token=None,
-        lease_owner=None,
-    )
+_FREED: Final[dict[str, Any]] = {
+    "state": RunState.READY.value,
+    "lane": runs.c.queue,
+    "changed_at": bindparam("at"),
+    "lease_expires_at": None,
+    "lease_token": None,
+    "lease_owner": None,
+}
+_FREE: Final = update(runs).where(_AMONG, _UNDER).values(_FREED)
+_RELEASE: Final = _FREE.values(reason=bindparam("why"), due_at=bindparam("at"))
+_PUT_BACK: Final = _FREE.values(
+    due_at=func.coalesce(runs.c.due_at, bindparam("at", type_=runs.c.due_at.type))
+)
+_ASKED: Final = select(runs.c.id, runs.c.stop_request).where(
+    _AMONG, runs.c.lease_token.is_(None), runs.c.stop_request.is_not(None)
 )
 _STANDING: Final = select(runs.c.lease_token, runs.c.wakeups, runs.c.stop_request).where(
     runs.c.id == bindparam("run")

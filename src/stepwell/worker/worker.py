@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import os
-import queue
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn
@@ -20,8 +18,10 @@ from uuid import uuid4
 
 from sqlalchemy.exc import DBAPIError
 
+from stepwell.engine import checked
 from stepwell.engine.activation import activate
 from stepwell.engine.engine import Stepwell
+from stepwell.engine.giving_back import give_back_unbegun
 from stepwell.engine.leases import Lease
 from stepwell.engine.store_journal import Place
 from stepwell.errors import StoreError
@@ -31,7 +31,9 @@ from stepwell.store.notifications import Listener
 from stepwell.worker.claimer import Claimed, Claimer
 from stepwell.worker.contact import Contact
 from stepwell.worker.heartbeat import Heartbeat
+from stepwell.worker.inbox import Inbox
 from stepwell.worker.loop_thread import LoopThread
+from stepwell.worker.telling import tell_attention, tell_overdue
 from stepwell.worker.watchdog import Watchdog
 
 __all__ = ["Worker"]
@@ -39,6 +41,9 @@ __all__ = ["Worker"]
 _log = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 5.0
 _SLICE_STEPS: Final = 100
+_QUICK_SECONDS: Final = 0.5
+"""So long may a run that was claimed ahead wait for a thread; a worker whose threads take longer claims none ahead."""
+_FULL_SECONDS: Final = 1.0
 _LONGEST_BACKOFF: Final = 2.0
 _ASYNC_GRACE: Final = 2.0
 _LAST_TICK_SECONDS: Final = 1.0
@@ -55,6 +60,10 @@ class Worker:
         name: For people, in leases and journals; by default host, process and a few random characters.
         grace: How long a stop waits for the bodies that are running.
         poll: The longest time between two looks at the database; timers fire on time all the same.
+
+    Raises:
+        TypeError: A duration is no timedelta, or the engine is none.
+        ValueError: A count, a name or a duration makes no sense.
 
     Example:
         >>> from stepwell import Stepwell, Worker, Workflow, step
@@ -81,29 +90,31 @@ class Worker:
     ) -> None:
         if not isinstance(engine, Stepwell):
             raise TypeError(f"a worker works for an engine, Stepwell(url); got {engine!r}")
-        if threads < 1:
-            raise ValueError(f"a worker needs at least one thread; got {threads}")
         self.engine = engine
-        self.queues = (queues,) if isinstance(queues, str) else tuple(queues)
-        if not self.queues:
-            raise ValueError("a worker needs at least one queue")
-        self.threads = threads
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
-        self.grace = grace
-        self._inbox: queue.SimpleQueue[Claimed | None] = queue.SimpleQueue()
+        self.queues = _checked_queues(queues)
+        self.threads = checked.whole(threads, "threads", least=1)
+        made_up = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
+        self.name = made_up if name is None else checked.name(name, "a worker's name")
+        self.grace = checked.duration(grace, "grace", zero=True)
+        looks_every = checked.duration(poll, "poll").total_seconds()
+        self._inbox = Inbox()
         self._loop = LoopThread()
         self._watchdog = Watchdog()
         self._contact = Contact(engine.lease.total_seconds() / 3)
         self._heartbeat = Heartbeat(engine, self._contact, self.name)
-        self._claimer = Claimer(engine, self.queues, self.name, self._contact, poll.total_seconds())
+        self._claimer = Claimer(engine, self.queues, self.name, self._contact, looks_every)
         self._listener: Listener | None = None
         self._awake = threading.Event()
         self._lock = threading.Lock()
         self._outstanding = 0
+        self._is_quick = True
+        self._turned_at = 0.0
         self._is_draining = False
         self._is_abandoned = False
         self._signals = 0
         self._sleeps_until = self._parked_until = math.inf
+        self._late: list[Claimed] = []
+        self._driven: dict[Lease, Claimed] = {}
         self._pool: list[threading.Thread] = []
         self._claiming: threading.Thread | None = None
         self._place = Place(
@@ -152,14 +163,13 @@ class Worker:
         Returns:
             False if bodies are still running: their leases are renewed until they end.
         """
-        limit = time.monotonic() + (self.grace if grace is None else grace).total_seconds()
+        allowed = self.grace if grace is None else checked.duration(grace, "grace", zero=True)
+        limit = time.monotonic() + allowed.total_seconds()
         self._drain(max(limit, time.monotonic() + _LAST_TICK_SECONDS))
         if not self._wait_until_idle(limit):
             self._loop.cancel_all()
             if not self._wait_until_idle(time.monotonic() + _ASYNC_GRACE):
-                _log.warning(
-                    "bodies are still running", extra={"action": "worker.overdue", "worker": self.name}
-                )
+                tell_overdue(self.name, list(self._driven.values()))
                 return False
         self._close()
         return True
@@ -194,9 +204,22 @@ class Worker:
         if not wanted or wanted in self.queues:
             self._awake.set()
 
-    def _room(self) -> int:
-        """Idle threads, plus one batch in advance so that no thread waits for the next claim."""
-        return 2 * self.threads - self._outstanding
+    def _claims_ahead(self) -> bool:
+        """What is claimed ahead is kept from idle workers: only for threads that will be free in no time."""
+        if not self._is_quick:
+            return False
+        is_idle = self._outstanding < self.threads
+        return is_idle or time.monotonic() - self._turned_at < _QUICK_SECONDS
+
+    def _room(self) -> int | None:
+        """Idle threads, plus one batch in advance so that no thread waits for the next claim.
+
+        None while enough is claimed ahead; 0 if no thread is free, nor will be soon.
+        """
+        if not self._claims_ahead():
+            return max(0, self.threads - self._outstanding)
+        room = 2 * self.threads - self._outstanding
+        return None if room < max(1, self.threads // 2) else room
 
     def _claim_on(self) -> None:
         backoff = 0.05
@@ -205,9 +228,10 @@ class Worker:
             self._awake.clear()
             with self._lock:
                 self._parked_until = math.inf
+            self._give_back_late()
             room = self._room()
-            if room < max(1, self.threads // 2):
-                self._rest(1.0)
+            if room is None:
+                self._rest(_FULL_SECONDS)
                 continue
             try:
                 claimed, idle = self._claimer.tick(room)
@@ -221,7 +245,10 @@ class Worker:
                 self._give_back([each.lease for each in claimed])
                 return
             self._take_on(claimed)
-            if idle:
+            if not room:
+                # It has only looked, for the time slice's sake: are others due?
+                self._rest(max(idle, _FULL_SECONDS))
+            elif idle:
                 self._rest(idle)
         self._give_back([each.lease for each in self._claimer.take_held()])
 
@@ -237,6 +264,7 @@ class Worker:
 
     def _rest(self, seconds: float) -> None:
         now = time.monotonic()
+        seconds = min(seconds, self._inbox.late_in(_QUICK_SECONDS))
         with self._lock:
             until = self._sleeps_until = min(now + seconds, self._parked_until)
         self._awake.wait(max(0.0, until - now))
@@ -248,6 +276,26 @@ class Worker:
         for each in claimed:
             self._inbox.put(each)
 
+    def _give_back_late(self) -> None:
+        """A run that no thread has become free for goes to whoever has one: ours may be busy for hours."""
+        late = self._inbox.take_late(_QUICK_SECONDS)
+        if late:
+            self._is_quick = False
+            # They are due and not ours: a time slice ends for them.
+            self._claimer.has_backlog = True
+        # No thread may have them any more: one that could not be given back may have been, and its answer lost.
+        self._late += late
+        if not self._late:
+            return
+        try:
+            give_back_unbegun(self.engine, [(each.lease, each.run.queue) for each in self._late])
+        except Exception as error:
+            self._report_failed_tick(error)
+            return
+        with self._lock:
+            self._outstanding -= len(self._late)
+        self._late = []
+
     # -- driving ---------------------------------------------------------------------------------------------
 
     def _drive_on(self) -> None:
@@ -255,12 +303,18 @@ class Worker:
             claimed = self._inbox.get()
             if claimed is None:
                 return
+            self._driven[claimed.lease] = claimed
+            began_at = self._turned_at = time.monotonic()
             try:
                 self._drive(claimed)
             finally:
+                del self._driven[claimed.lease]
+                self._turned_at = time.monotonic()
+                if self._turned_at - began_at < _QUICK_SECONDS:
+                    self._is_quick = True
                 with self._lock:
                     self._outstanding -= 1
-                    wants_more = self._room() >= self.threads
+                    wants_more = self._outstanding <= self.threads
                 if wants_more:
                     self._awake.set()
 
@@ -284,18 +338,7 @@ class Worker:
         if activated is None:
             return
         if activated.state in ATTENTION:
-            _log.warning(
-                "a run has stopped and needs a person",
-                extra={
-                    "action": "run.attention",
-                    "run_id": str(claimed.run.id),
-                    "workflow": claimed.run.workflow,
-                    "state": activated.state.value,
-                    "reason": activated.reason,
-                    # Its class alone: an error's text may hold what does not belong into a log.
-                    "error": None if activated.error is None else type(activated.error).__qualname__,
-                },
-            )
+            tell_attention(self.engine, claimed.run, activated)
         if activated.wake_at is not None:
             self._look_in_time((activated.wake_at - self.engine.now()).total_seconds())
 
@@ -313,7 +356,7 @@ class Worker:
         if self._is_draining:
             return True
         is_used_up = seconds >= _SLICE_SECONDS or steps >= _SLICE_STEPS
-        return is_used_up and (self._claimer.has_backlog or not self._inbox.empty())
+        return is_used_up and (self._claimer.has_backlog or len(self._inbox) > 0)
 
     # -- stopping --------------------------------------------------------------------------------------------
 
@@ -326,8 +369,7 @@ class Worker:
         giving = threading.Thread(target=self._give_back_queued, name="stepwell-give-back", daemon=True)
         giving.start()
         self._wait_for(giving, limit)
-        for _ in self._pool:
-            self._inbox.put(None)
+        self._inbox.close(len(self._pool))
 
     def _wait_for(self, thread: threading.Thread, limit: float) -> None:
         """It may have to wait for the database: on SQLite, for a body that holds the write lock."""
@@ -336,10 +378,11 @@ class Worker:
 
     def _give_back_queued(self) -> None:
         """Runs that no thread has begun with go to other workers now, not when a thread is free."""
-        queued: list[Lease] = []
-        with suppress(queue.Empty):
-            while (claimed := self._inbox.get_nowait()) is not None:
-                queued.append(claimed.lease)
+        queued = [each.lease for each in self._inbox.take_all()]
+        if self._claiming is None or not self._claiming.is_alive():
+            # Else it is at them just now.
+            queued += [each.lease for each in self._late]
+            self._late = []
         self._give_back(queued)
         with self._lock:
             self._outstanding -= len(queued)
@@ -414,3 +457,10 @@ class Worker:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _checked_queues(queues: Sequence[str] | str) -> tuple[str, ...]:
+    names = (queues,) if isinstance(queues, str) else tuple(queues)
+    if not names:
+        raise ValueError('a worker needs at least one queue: Worker(well, ["default"])')
+    return tuple(checked.name(name, "a queue's name") for name in names)

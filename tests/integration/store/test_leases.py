@@ -149,6 +149,25 @@ def test_a_lease_is_given_back_without_a_penalty(rig: Rig) -> None:
     assert not rig.write(held, done(1)).accepted
 
 
+def test_a_run_that_nobody_has_begun_with_keeps_its_place(rig: Rig) -> None:
+    """Put back, a run is ready where it was in the queue, without a reason or a count; what was asked is told."""
+    held, asked, other = rig.hold(queue="mail", recoveries=2), rig.hold(), rig.hold()
+    due_at = rig.row(held.id).due_at
+    rig.set(asked.id, stop_request='{"verb": "pause"}')
+    rig.clock.travel(SECOND)
+    pairs = [(held.id, held.token), (asked.id, asked.token), (other.id, new_token())]
+    for _ in range(2):  # the first answer may be lost
+        told = rig.do(lambda connection: rig.claims.put_back(connection, pairs, rig.now))
+        assert told == {asked.id: '{"verb": "pause"}'}
+
+    row = rig.row(held.id)
+    assert (row.state, row.reason, row.lane, row.due_at) == ("ready", None, "mail", due_at)
+    assert row.due_at is not None
+    assert (row.lease_token, row.lease_expires_at, row.lease_owner, row.recoveries) == (None, None, None, 2)
+    assert rig.row(other.id).state == RunState.RUNNING
+    assert not rig.write(held, done(1)).accepted
+
+
 def test_an_exchanged_token_fences_the_old_one_off(rig: Rig) -> None:
     """After a rotation only the new token writes; rotating again with the same tokens changes nothing."""
     held, new = rig.hold(), new_token()
