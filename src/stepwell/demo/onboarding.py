@@ -13,7 +13,7 @@ BONUS = 20
 
 
 class Onboarding(Workflow[Customer]):
-    """Steps run from top to bottom, each one once, whatever happens to the worker in between."""
+    """Steps run from top to bottom; one that is recorded stays done, whatever happens to the worker."""
 
     policies = [Retry(mail.GatewayDown, attempts=12, backoff=Backoff(timedelta(seconds=0.2), cap=DAY))]
 
