@@ -272,6 +272,8 @@ class Worker:
 
     def _take_on(self, claimed: Sequence[Claimed]) -> None:
         with self._lock:
+            if self._outstanding < self.threads:
+                self._turned_at = time.monotonic()
             self._outstanding += len(claimed)
         for each in claimed:
             self._inbox.put(each)
