@@ -26,7 +26,7 @@ def stage(common_engine: Engine) -> Iterator[Stage]:
         yield stage
 
 
-@settings(max_examples=8)
+@settings(max_examples=3)
 @given(road=ROADS, crashes=CRASHES, commands=COMMANDS, rewinds=st.booleans())
 def test_crashes_change_no_end(
     stage: Stage, road: tuple[Leg, ...], crashes: Any, commands: Any, rewinds: bool
