@@ -172,6 +172,7 @@ def _recorder(
         wakeups=run.wakeups,
         stop_request=run.stop_request,
         options=options,
+        is_called=run.parent_id is not None and run.open_branch is not None,
     )
     hero = hero_reference(run, engine.codec)
     journal = make(

@@ -101,6 +101,7 @@ class RunFacts:
         begins_at: When the run was to begin: at its start, or at the instant that the start named. A first step's wait
             counts from here.
         options: What the start said beyond the columns.
+        is_called: Another run has called it and waits for it.
     """
 
     id: UUID
@@ -116,6 +117,7 @@ class RunFacts:
     wakeups: int
     stop_request: str | None
     options: Mapping[str, Any]
+    is_called: bool = False
 
 
 @dataclass(frozen=True, slots=True)

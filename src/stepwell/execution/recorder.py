@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Final
 
@@ -24,6 +24,7 @@ from stepwell.texts import details_of
 __all__ = ["RESULT_LIMIT", "Recorder"]
 
 RESULT_LIMIT: Final = 1024 * 1024
+_LOOK_AT_CALLER: Final = timedelta(minutes=10)
 _REPEATED: Final = frozenset({Kind.TICK, Kind.REPEAT})
 
 
@@ -199,6 +200,10 @@ class Recorder:
         return None
 
     def _woken_in_time(self, settlement: Settlement) -> Settlement:
+        if self.run.is_called and settlement.state is RunState.AWAITING:
+            # Should whoever calls its caller off die before it is told, it looks for itself.
+            look_at = self.now() + _LOOK_AT_CALLER
+            settlement = replace(settlement, wake_at=min(settlement.wake_at or look_at, look_at))
         if self.wake_by is None or settlement.state not in (RunState.WAITING, RunState.AWAITING):
             return settlement
         if self.wake_by <= self.now():

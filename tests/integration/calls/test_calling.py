@@ -689,3 +689,49 @@ def test_a_call_that_cannot_be_read_back_calls_nobody_a_second_time(bench: Workb
     bench.drain()
     assert order.result(AT_ONCE) == ["parcel a-1", 42]
     assert engine.runs(Shipping).count() == 1
+
+
+class Waiting(Workflow):
+    """Waits for what never comes."""
+
+    workflow_name = "calls.Waiting"
+
+    def run(self) -> None:
+        self.wait_for_signal("never")
+
+
+class WaitingCaller(Workflow):
+    """Calls it."""
+
+    workflow_name = "calls.WaitingCaller"
+
+    def run(self) -> None:
+        self.call(Waiting)
+
+
+def test_a_child_hears_of_the_cancel_though_whoever_canceled_has_died(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at its caller now and then, and would keep its identity for ever else."""
+    caller = WaitingCaller.start()
+    bench.drain()
+    monkeypatch.setattr(bench.engine.children, "call_off", lambda run_id: None)
+    caller.cancel()
+    bench.drain()
+    [child] = bench.engine.runs(Waiting)
+    assert child.state is RunState.AWAITING
+    bench.travel(timedelta(minutes=10))
+    bench.drain()
+    assert child.state is RunState.CANCELED
+
+
+def test_a_child_that_only_looks_at_its_caller_goes_on_waiting(bench: Workbench) -> None:
+    """As long as nobody has called that off."""
+    WaitingCaller.start()
+    bench.drain()
+    [child] = bench.engine.runs(Waiting)
+    for _ in range(3):
+        bench.travel(timedelta(minutes=10))
+        bench.drain()
+    assert child.state is RunState.AWAITING
+    assert len(child.steps) == 1
