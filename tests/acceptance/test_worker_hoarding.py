@@ -81,7 +81,7 @@ def test_an_idle_worker_gets_the_run_that_a_busy_one_has_claimed_ahead(
         idle = scene.worker(threads=1, lease=30, name="idle", pace=0)
         idle.wait_until_started()
         started_at = time.time()
-        until("the other one's runs", lambda: len(scene.traced()) == 2, within=10)
+        until("the other one's runs", lambda: len(scene.traced()) > 1, within=10)
         assert scene.traced()[1].at - started_at < SOON
         scene.wait_until_completed(runs)
         assert set(scene.bodies().values()) == {1}
@@ -175,6 +175,7 @@ def test_a_run_that_could_not_be_given_back_is_not_begun(
         until("it holds one", holding(worker))
         until("it was tried", lambda: len(tries) == 2, within=SOON)
         assert second.id in {lease.run_id for lease in well.leases.held()}, "nobody renews its lease"
+        assert len(worker._inbox) == 0, "a thread could begin with it"
         until("it is given back", lambda: second.state is RunState.READY, within=5)
         for gate in Held.gates.values():
             gate.set()
