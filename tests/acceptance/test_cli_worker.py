@@ -139,14 +139,16 @@ def test_a_log_line_is_a_record_with_its_facts(shop: Shop, started: list[subproc
 
 
 def test_a_run_that_stops_is_in_the_log(shop: Shop, started: list[subprocess.Popen[str]]) -> None:
-    """Who watches the log learns which run has failed; what it was about stays in the database."""
-    run_id = shop.python("print(Broken.start(text='a secret').id)")
+    """Who watches the log learns which run has failed, at which step and with what error; no argument is told."""
+    run_id = shop.python("print(Broken.start(text='the till is empty').id)")
     process = shop.start("worker", "--log-format", "json")
     started.append(process)
     assert process.stderr is not None
     record = json.loads(read_until(process.stderr.readline, "run.attention"))
     assert (record["level"], record["run_id"], record["state"]) == ("warning", run_id, "failed")
-    assert "secret" not in json.dumps(record)
+    assert (record["step"], record["error"]) == ("fail", "ValueError")
+    assert record["error_message"] == "the till is empty"
+    assert "args" not in record
     assert finish(process)[0] == 0
 
 
