@@ -724,5 +724,7 @@ def test_a_wait_that_is_not_awaited_lets_nothing_happen_behind_it() -> None:
 
     run = driven(Paying)
     assert run.state is RunState.FAILED
-    assert "wait_for_signal() was called before step 'pay' and has not been awaited" in (run.error_message or "")
+    assert "wait_for_signal() was called before step 'pay' and has not been awaited" in (
+        run.error_message or ""
+    )
     assert paid == []
