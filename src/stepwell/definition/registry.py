@@ -31,7 +31,7 @@ def find_workflow(name: str) -> type[Workflow[Any]]:
         DefinitionError: Two classes claim the name.
     """
     cached = _found.get(name)
-    if cached is not None and cached[0] == WorkflowMeta.created:
+    if cached is not None and cached[0] == WorkflowMeta.created and cached[1].workflow_name == name:
         return cached[1]
     created = WorkflowMeta.created
     claimants = [cls for cls in _all_workflows() if cls.workflow_name == name]

@@ -8,6 +8,7 @@ that the caller's transaction stays usable.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -24,7 +25,7 @@ from stepwell.engine.heroes import hero_columns
 from stepwell.engine.refusal import refusal
 from stepwell.engine.run import Run
 from stepwell.engine.transactions import Place, place_of
-from stepwell.errors import RunAlreadyExists, StoreError
+from stepwell.errors import DefinitionError, RunAlreadyExists, StoreError
 from stepwell.ids import new_run_id
 from stepwell.observer import EventKind
 from stepwell.states import Reason, RunState
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ARGS_LIMIT", "Starts"]
 
+_log: Final = logging.getLogger(__name__)
 ARGS_LIMIT: Final = 1024 * 1024
 _MOST_ROUNDS: Final = 10
 _ROWS_AT_ONCE: Final = 1000
@@ -124,8 +126,7 @@ class Starts:
 
     def _encode(self, call: Call, options: StartOptions) -> _Start:
         engine, cls = self._engine, call.workflow
-        # Two classes of one name are refused here, and not by the worker that must not guess.
-        find_workflow(cls.workflow_name)
+        _warn_of_namesakes(cls.workflow_name)
         now = engine.now()
         at = _instant(options.at, now)
         key = run_key(call, options, engine.codec)
@@ -264,6 +265,17 @@ class _Inserted:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Any:
         return cls(row["id"], row["queue"], row["lane"])
+
+
+def _warn_of_namesakes(name: str) -> None:
+    """No worker that knows both classes of one name will drive the run: it must not guess."""
+    try:
+        find_workflow(name)
+    except DefinitionError as error:
+        _log.warning(
+            "a run was started that no worker will drive which knows both classes of its name",
+            extra={"action": "start.ambiguous", "workflow": name, "why": str(error)},
+        )
 
 
 def _instant(at: datetime | timedelta | None, now: datetime) -> datetime | None:
