@@ -21,10 +21,15 @@ PRODUCTS = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that name a server's fixture as needing servers."""
+    """Mark the tests that name a server's fixture as needing servers; files with slow tests go first.
+
+    Several processes share the files: one that began with a long file last would keep all others waiting.
+    """
     for item in items:
         if {"postgresql_url", "mariadb_url"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.servers)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")

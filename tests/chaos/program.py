@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from stepwell import Stepwell, Worker
+from stepwell.execution.primitives import calls
 from tests.chaos import errands, faults
 
 __all__ = ["main"]
@@ -38,6 +39,8 @@ def main(options: dict[str, Any]) -> None:
         max_recoveries=options["max_recoveries"],
         default=False,
     )
+    # In life it is half a minute until a run looks at a child whose end nobody has told; here all waits are short.
+    calls._FIRST_LOOK = 2 * lease  # type: ignore[misc]  # a constant
     fault = options["fault"]
     if fault is not None:
         faults.install(fault, well.database._gate if fault["signal"] == "SIGSTOP" else None)

@@ -155,11 +155,12 @@ def the_end(bench: Workbench, run: Run) -> dict[str, Any]:
 def test_a_worker_that_dies_in_an_example_changes_no_end(
     stepwell: Workbench, session: Session, begin: Beginning
 ) -> None:
-    """At each place that a worker comes to, the second time too."""
+    """At each place that a worker comes to; where that is quick, the second time too."""
     stepwell.raise_errors = False
+    times = (1, 2) if stepwell.engine.database.dialect.has_one_writer else (1,)
     undisturbed: dict[str, Any] = {}
     died = 0
-    for point, nth in [(None, 1), *((point, nth) for point in CrashPoint for nth in (1, 2))]:
+    for point, nth in [(None, 1), *((point, nth) for point in CrashPoint for nth in times)]:
         for service in Service.everywhere:
             service.forget()
         stepwell.delete_all_runs()
@@ -170,7 +171,7 @@ def test_a_worker_that_dies_in_an_example_changes_no_end(
         undisturbed = undisturbed or the_end(stepwell, run)
         assert the_end(stepwell, run) == undisturbed, f"{point} {nth}"
     assert undisturbed["state"] == "completed"
-    assert died >= 2
+    assert died >= len(times)
 
 
 def dies_at(bench: Workbench, run: Run, point: CrashPoint, nth: int) -> bool:
