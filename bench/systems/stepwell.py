@@ -44,7 +44,7 @@ class Sleeper(Workflow):
     """One step that does nothing, at the instant that the start names."""
 
     @step(wait_until=lambda self: self.args["due"])
-    def wake(self) -> None:
+    def rise(self) -> None:
         tally.begin()
 
 
