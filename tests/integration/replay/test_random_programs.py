@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import Any
 
@@ -51,7 +52,7 @@ class Program(Workflow):
                     seen.append(self.wait_until(self.is_so, every=HOUR))
                 case "remember":
                     self.context.setdefault("list", []).append(how)
-            seen.append(dict(self.context))
+            seen.append(copy.deepcopy(dict(self.context)))
         return seen
 
     def is_so(self) -> bool:
@@ -75,6 +76,28 @@ class Program(Workflow):
     def broken(self, number: int) -> None:
         self.context["broken"] = number
         raise LookupError(number)
+
+
+def told(acts: list[Any]) -> list[Any]:
+    """What the program answers, without any durability."""
+    seen: list[Any] = []
+    context: dict[str, Any] = {}
+    signals = ["came"]
+    for number, (kind, how) in enumerate(acts):
+        match kind:
+            case "work":
+                context[f"work{number}"] = number
+                seen.append([number, how])
+            case "broken":
+                seen.append("LookupError")
+            case "signal":
+                seen.append(signals.pop() if signals else "late")
+            case "poll":
+                seen.append(True)
+            case "remember":
+                context.setdefault("list", []).append(how)
+        seen.append(copy.deepcopy(context))
+    return seen
 
 
 def the_end(bench: Workbench, acts: list[Any], deaths: list[tuple[CrashPoint, int]]) -> dict[str, Any]:
@@ -114,4 +137,6 @@ def test_deaths_change_no_end(
 ) -> None:
     """The same result, context, rows, and lines that steps have written."""
     given_acts = [list(act) for act in acts]
-    assert the_end(bench, given_acts, deaths) == the_end(bench, given_acts, [])
+    undisturbed = the_end(bench, given_acts, [])
+    assert undisturbed["result"] == told(given_acts)
+    assert the_end(bench, given_acts, deaths) == undisturbed
