@@ -6,6 +6,8 @@ that begins with the option's name.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,6 +19,7 @@ __all__ = [
     "broken_instant",
     "broken_name",
     "broken_whole",
+    "meant",
 ]
 
 LONGEST_NAME: Final = 190
@@ -71,3 +74,9 @@ def broken_instant(value: object) -> str | None:
     if value.tzinfo is None or value.utcoffset() is None:
         return f"must be an aware datetime; {value!r} has no time zone. Attach one: tzinfo=UTC"
     return None
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """The hint for a name that does not exist: the one that comes near to it, or nothing."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""

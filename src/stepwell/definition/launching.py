@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -147,8 +146,7 @@ def launcher_of(cls: type[Any], options: Mapping[str, Any]) -> Launcher[Any]:
     name = f"{cls.__name__}.with_options()"
     for option, value in options.items():
         if option not in OPTION_NAMES:
-            near = difflib.get_close_matches(option, OPTION_NAMES, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            hint = checks.meant(option, OPTION_NAMES)
             raise WrongArguments(
                 f"{name} has no option {option!r}{hint}. The options are {', '.join(OPTION_NAMES)}; "
                 "arguments of the workflow go to start()."

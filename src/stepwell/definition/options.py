@@ -5,7 +5,6 @@ What only the whole class can tell, such as whether a method of some name exists
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -85,8 +84,7 @@ def unknown_option(names: Collection[str], *, is_resumable: bool) -> str | None:
             continue
         if name in _RESUMABLE_ONLY:
             return f"{name} is an option of @resumable_step; a plain @step has no cursor"
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        hint = checks.meant(name, known)
         return f"there is no option {name!r}{hint}. The options are {', '.join(known)}"
     return None
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, TypedDict
 
+from stepwell.definition import checks
 from stepwell.definition.options import broken_policies, broken_value
-from stepwell.definition.plan import StepSpec
 from stepwell.errors import WrongArguments
 from stepwell.policies import Policy
 
-__all__ = ["CallOptions", "checked", "overridden"]
+__all__ = ["CallOptions", "checked"]
 
 
 class CallOptions(TypedDict, total=False):
@@ -38,8 +36,7 @@ def checked(step: str, options: Mapping[str, Any]) -> dict[str, Any]:
     name = f"{step}.with_options()"
     for option in options:
         if option not in _KNOWN:
-            near = difflib.get_close_matches(option, _KNOWN, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            hint = checks.meant(option, _KNOWN)
             raise WrongArguments(
                 f"{name} has no option {option!r}{hint}. The options of one call are {', '.join(_KNOWN)}."
             )
@@ -53,8 +50,3 @@ def checked(step: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if problem := broken_value({option: value for option, value in values.items() if value is not None}):
         raise WrongArguments(f"{name}: {problem}.")
     return values
-
-
-def overridden(spec: StepSpec, options: Mapping[str, Any]) -> StepSpec:
-    """The step with these options."""
-    return replace(spec, **options)

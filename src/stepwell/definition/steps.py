@@ -11,11 +11,12 @@ import functools
 import inspect
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from stepwell.definition.body import ClassBody, Declared
 from stepwell.definition.functions import is_generator
-from stepwell.definition.overrides import CallOptions, checked, overridden
+from stepwell.definition.overrides import CallOptions, checked
 from stepwell.definition.plan import StepKind, StepSpec
 from stepwell.errors import DefinitionError, RunError
 
@@ -151,7 +152,7 @@ class BoundStep(Generic[P, R_co]):
     def spec(self) -> StepSpec | None:
         """What the plan says about the step, with the options of this call; None for a part of an override."""
         spec = self._current_spec()
-        return overridden(spec, self._options) if spec is not None and self._options else spec
+        return replace(spec, **self._options) if spec is not None and self._options else spec
 
     @property
     def __wrapped__(self) -> Callable[P, Any]:
@@ -169,7 +170,7 @@ class BoundStep(Generic[P, R_co]):
                 self._refuse_a_part(runtime)
             return self._call_plainly(*args, **kwargs)
         if self._options:
-            spec = overridden(spec, self._options)
+            spec = replace(spec, **self._options)
         answer: R_co = runtime.call_step(spec, self._workflow, args, kwargs)
         return answer
 

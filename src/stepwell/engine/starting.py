@@ -99,6 +99,8 @@ class Starts:
         return place
 
     def _all(self, place: Place, starts: list[_Start], options: StartOptions) -> list[Run]:
+        for name in {start.row["workflow"] for start in starts}:
+            _warn_of_namesakes(name)
         # Repeated in a transaction of one's own when its answer is lost: the ids are ours, so that what was committed
         # after all is found again and not made twice.
         found = place.do(lambda connection: self._insert(connection, place, starts, options))
@@ -126,7 +128,6 @@ class Starts:
 
     def _encode(self, call: Call, options: StartOptions) -> _Start:
         engine, cls = self._engine, call.workflow
-        _warn_of_namesakes(cls.workflow_name)
         now = engine.now()
         at = _instant(options.at, now)
         key = run_key(call, options, engine.codec)

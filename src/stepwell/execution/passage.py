@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
-from stepwell.entries import Settlement
+from stepwell.entries import Execution, Settlement
 from stepwell.errors import StepFailed, Undecodable, Unstorable, WaitTimedOut
-from stepwell.execution.attempts import closed, is_final
+from stepwell.execution.attempts import BESIDE, closed, is_final, latest_scheduled
 from stepwell.execution.history import repetition_of
 from stepwell.execution.journal import Fact
 from stepwell.execution.outcome import Activated
@@ -28,7 +28,6 @@ __all__ = ["Closed", "Passage", "recorded_position"]
 _log: Final = logging.getLogger(__name__)
 _MANY: Final = 100
 _POSITION: Final = "_stepwell_position"
-_UNCALLED: Final = frozenset({Kind.COMMAND, Kind.BODY, Kind.RECOVERY, Kind.CONTEXT})
 _WITH_ARGUMENTS: Final = frozenset({Kind.STEP, Kind.CALL})
 
 
@@ -91,11 +90,15 @@ class Passage:
     def end(self, settlement: Settlement, state: ExecutionState, outcome: Outcome) -> Activated:
         """Leave the run for good; what is unfinished in its journal ends as ``state``."""
         self._recorder.catch_up()
-        now = self._recorder.now()
-        rows = [closed(fact, state, outcome, now) for fact in self._history.open.values()]
+        rows = self._closing(state, outcome)
         if settlement.state is RunState.COMPLETED:
             self._recorder.current_step = None
         return self._recorder.end(settlement, *rows, orphans=self._orphans(settlement))
+
+    def _closing(self, state: ExecutionState, outcome: Outcome) -> list[Execution]:
+        """The rows that end what is unfinished in the journal."""
+        now = self._recorder.now()
+        return [closed(fact, state, outcome, now) for fact in self._history.open.values()]
 
     def _orphans(self, settlement: Settlement) -> list[str]:
         """What is recorded and was not reached: the code has changed under the run."""
@@ -104,7 +107,7 @@ class Passage:
         unreached = [
             site
             for site in dict.fromkeys(_called_as(*site) for site, _ in self._history.sites())
-            if site not in self._reached and site[0] not in _UNCALLED
+            if site not in self._reached and site[0] not in BESIDE
         ]
         names = [name if key is None else f"{name}[{key}]" for _, name, key in unreached]
         if names:
@@ -258,11 +261,8 @@ class Passage:
         match StopRequest.parse(recorder.stop_request):
             case StopRequest(verb="cancel", reason=reason) as request:
                 self._prepare()
-                now, canceled = recorder.now(), Settlement(RunState.CANCELED, reason=reason)
-                rows = [
-                    closed(fact, ExecutionState.CANCELED, Outcome.CANCELED, now)
-                    for fact in self._history.open.values()
-                ]
+                canceled = Settlement(RunState.CANCELED, reason=reason)
+                rows = self._closing(ExecutionState.CANCELED, Outcome.CANCELED)
                 self._close_if(recorder.honour(request, canceled, *rows, next_step=recorder.current_step))
             case StopRequest(verb="pause", reason=reason) as request:
                 paused = Settlement(RunState.PAUSED, reason=reason)
@@ -283,8 +283,7 @@ class Passage:
         recorder = self._recorder
         rows = []
         if request.step == site.name and not self._is_over(request):
-            known = [fact for fact in self._history.of(site.kind, site.name, site.key)]
-            open_row = next((fact for fact in known if fact.position in self._history.open), None)
+            open_row = latest_scheduled(self._history, site)
             now = recorder.now()
             skipped = (
                 closed(open_row, ExecutionState.SKIPPED, Outcome.SKIPPED, now)

@@ -18,7 +18,7 @@ from stepwell.definition.repeats import Repetition
 from stepwell.definition.unset import UNSET
 from stepwell.definition.waits import Child, Poll, Signal
 from stepwell.entries import Settlement
-from stepwell.execution.attempts import closed, is_success
+from stepwell.execution.attempts import is_success
 from stepwell.execution.context import handed_over
 from stepwell.execution.identity import arguments_of, call_key, digest_of
 from stepwell.execution.journal import Succession, TransientConflict
@@ -209,10 +209,7 @@ class ReplayProgram(Passage):
         self.close(ended)
 
     def _hand_over(self, succession: Succession) -> Activated | None:
-        now = self._recorder.now()
-        rows = [
-            closed(fact, ExecutionState.SKIPPED, Outcome.SKIPPED, now) for fact in self._history.open.values()
-        ]
+        rows = self._closing(ExecutionState.SKIPPED, Outcome.SKIPPED)
         for attempt in range(_MOST_CONFLICTS):
             try:
                 return self._recorder.hand_over(succession, *rows)
