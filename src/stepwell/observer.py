@@ -34,7 +34,10 @@ class EventKind(StrEnum):
     SIGNAL = "signal"
     """A signal was put into the run's mailbox."""
     COMMAND = "command"
-    """A person paused, resumed, skipped, canceled or rescheduled the run; ``facts`` has the verb and the answer."""
+    """A person paused, resumed, skipped, canceled or rescheduled the run, or changed its context.
+
+    ``facts`` has the verb and the answer.
+    """
     RECOVER = "recover"
     """The run was taken from a lost worker."""
 

@@ -1,4 +1,4 @@
-"""What somebody asks of a run that a worker drives: a small text on the run's row."""
+"""What somebody asks of a run that a worker drives: a small text on the run's row, or in its mailbox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-__all__ = ["StopRequest"]
+from stepwell.errors import Undecodable
+
+__all__ = ["CONTEXT_MAIL", "ContextChange", "StopRequest"]
+
+CONTEXT_MAIL: Final = " context"
+"""What a change of the context is called in the mailbox: no signal's name begins with a space."""
 
 _STRENGTH: Final = {"skip": 1, "pause": 2, "cancel": 3}
 
@@ -76,6 +81,41 @@ class StopRequest:
         """
         said = {"by": self.by, "from": self.was or state, "reason": self.reason}
         return json.dumps(said if self.at is None else {**said, "asked_at": self.at.isoformat()})
+
+
+@dataclass(frozen=True, slots=True)
+class ContextChange:
+    """What somebody changes in a run's context: in its mailbox until a driver takes it up.
+
+    Attributes:
+        delta: The change, as the journal records it.
+        by: Who changes it, if that was said.
+    """
+
+    delta: str
+    by: str | None = None
+
+    @classmethod
+    def parse(cls, text: str | None) -> ContextChange:
+        """The change that a mailbox's text says.
+
+        Raises:
+            Undecodable: The text says none.
+        """
+        try:
+            match json.loads(text or ""):
+                case {"delta": str(delta), "by": str() | None as by}:
+                    return cls(delta, by)
+        except (ValueError, RecursionError):
+            pass
+        raise Undecodable(
+            f"a change of the context from outside cannot be read: {(text or '')[:200]!r}. The row was changed by hand "
+            "or cut off: restore or delete it, then run.resume()."
+        )
+
+    def text(self) -> str:
+        """The change as a mailbox keeps it."""
+        return json.dumps({"delta": self.delta, "by": self.by})
 
 
 def _text(value: object) -> str | None:

@@ -19,6 +19,7 @@ from stepwell.definition.repeats import RepeatOptions
 from stepwell.definition.settings import SETTINGS
 from stepwell.definition.verbs import Verbs
 from stepwell.engine.queries import RunQuery
+from stepwell.engine.contexts import RunContext
 from stepwell.engine.run import Run
 from stepwell.errors import StepwellError
 from stepwell.states import ATTENTION, LIVE, TERMINAL, VERBS, ExecutionState, Kind, Outcome, Reason, RunState
@@ -149,13 +150,14 @@ def test_the_arguments_of_a_worker_are_in_the_reference() -> None:
     assert rows == _parameters(Worker.__init__)
 
 
-@pytest.mark.parametrize("cls", [Stepwell, Run, RunQuery, Worker])
+@pytest.mark.parametrize("cls", [Stepwell, Run, RunQuery, RunContext, Worker])
 def test_methods_in_the_reference_exist(cls: type) -> None:
     """Each method in the tables of the engine's page, and of the queries, is one."""
     page = _page("how-to/operate.md" if cls is RunQuery else "reference/engine.md")
     headings = {
         Stepwell: ("## Stepwell", "## Run\n"),
         Run: ("## Run\n", "## RunQuery"),
+        RunContext: ("## RunContext", "## Worker"),
         Worker: ("## Worker", "## Observer"),
     }
     start, end = headings.get(cls, ("| Narrows to", "`well.run("))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 
 import click
@@ -16,11 +17,15 @@ from stepwell.cli.pages import show_run, show_runs
 from stepwell.cli.terminal import say, say_json
 from stepwell.cli.watch import watch
 from stepwell.definition.registry import known_workflows
+from stepwell.engine.contexts import current_context
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.queries import RunQuery
+from stepwell.engine.run import Run
 from stepwell.engine.step_executions import stored_journal
+from stepwell.errors import Undecodable
 from stepwell.states import RunState
 from stepwell.store.mailbox import unread_names
+from stepwell.store.rows import RunRow
 
 __all__ = ["runs"]
 
@@ -116,7 +121,7 @@ def show(application: Application, run: str, as_json: bool) -> None:
     """Show where a run stands, what it waits for, and its journal."""
     engine = application.checked()
     found = find_run(engine, run)
-    info, journal, explanation = found.info(), stored_journal(engine, found.id), found.explain()
+    info, journal, explanation = _as_seen(engine, found), stored_journal(engine, found.id), found.explain()
     if as_json:
         document = run_document(info, payloads=True)
         with engine.reading() as connection:
@@ -126,6 +131,15 @@ def show(application: Application, run: str, as_json: bool) -> None:
         say_json(document)
         return
     show_run(info, journal, explanation, engine.now())
+
+
+def _as_seen(engine: Stepwell, run: Run) -> RunRow:
+    """The run's row with its context as it will be; one that cannot be read is shown as it is stored."""
+    info = run.info()
+    try:
+        return replace(info, context=current_context(engine, run.id).text())
+    except Undecodable:
+        return info
 
 
 for command in (watch, *COMMANDS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from stepwell.clock import require_aware, require_duration
 from stepwell.definition.registry import find_workflow
 from stepwell.definition.runtime import current
 from stepwell.definition.starting import StartOptions
+from stepwell.engine.contexts import RunContext, current_context
 from stepwell.engine.explaining import explain
 from stepwell.engine.step_executions import StepExecution, decoded, stored_journal
 from stepwell.errors import (
@@ -115,10 +115,9 @@ class Run:
         return MappingProxyType(dict(self._decoded(self.info().args, "arguments")))
 
     @property
-    def context(self) -> Mapping[str, Any]:
-        """The run's context as of its last finished step."""
-        text = self.info().context
-        return MappingProxyType(json.loads(text) if text else {})
+    def context(self) -> RunContext:
+        """The run's context as of its last finished step; ``run.context.update(…)`` changes it from outside."""
+        return RunContext(self._engine, self.id, current_context(self._engine, self.id))
 
     @property
     def steps(self) -> Sequence[StepExecution]:

@@ -1,4 +1,4 @@
-"""Sending signals and wakes: a row in the run's mailbox, and a nudge.
+"""Sending signals, wakes and changes of the context: a row in the run's mailbox, and a nudge.
 
 In a transaction of its own the run's row comes first: it is bumped, then the signal is inserted. In a caller's
 transaction, and in a step's, nothing but an insert happens: the run's row must not be locked for as long as somebody
@@ -23,8 +23,10 @@ from stepwell.engine.transactions import current_step_scope, place_of
 from stepwell.errors import DefinitionError, RunError, RunNotFound, RunNotLive, UnknownWorkflow
 from stepwell.ids import new_token
 from stepwell.observer import EventKind
+from stepwell.requests import CONTEXT_MAIL, ContextChange
 from stepwell.states import TERMINAL
 from stepwell.store.children import successor_of
+from stepwell.store.commands import Answer
 from stepwell.store.mailbox import Message, find_sent, forward, insert_signal, settle_pending, wake
 from stepwell.store.reads import find_run
 from stepwell.store.rows import RunRow
@@ -77,6 +79,10 @@ class Signals:
             return
         # A wake in somebody's transaction is a row without a name, so that it cannot be lost either.
         self._put(Message(run_id, None), options)
+
+    def change_context(self, run_id: UUID, change: ContextChange, options: StartOptions) -> None:
+        """Have the run's context changed (see ``RunContext.update``)."""
+        self._put(Message(run_id, CONTEXT_MAIL, change.text()), options)
 
     def _put(self, message: Message, options: StartOptions) -> bool:
         while True:
@@ -142,7 +148,7 @@ class Signals:
         sent, queue = engine.database.repeating(insert_and_wake)
         if sent:
             engine.wake_queue(queue)
-            engine.observe(EventKind.SIGNAL, message.run_id, name=message.name)
+            self._tell(message)
         return sent
 
     # -- in somebody else's ---------------------------------------------------------------------------------------
@@ -176,18 +182,25 @@ class Signals:
 
         def follow() -> None:
             self._nudge(message.run_id, (signal_id,))
-            if message.name is not None:
-                engine.observe(EventKind.SIGNAL, message.run_id, name=message.name)
+            self._tell(message)
 
         after.append(follow)
         return True
+
+    def _tell(self, message: Message) -> None:
+        if message.name == CONTEXT_MAIL:
+            self._engine.observe(
+                EventKind.COMMAND, message.run_id, verb="update", answer=Answer.REQUESTED.value
+            )
+        elif message.name is not None:
+            self._engine.observe(EventKind.SIGNAL, message.run_id, name=message.name)
 
     @staticmethod
     def _find_reader(connection: Connection, message: Message) -> RunRow | None:
         """The run that can still read it; None for a wake that nobody needs."""
         run = find_run(connection, message.run_id)
         if run is not None and run.state not in TERMINAL:
-            if message.name is not None:
+            if message.name not in (None, CONTEXT_MAIL):
                 _warn_of_unknown(run, message.name)
             return run
         successor = None if run is None else successor_of(run)
@@ -195,9 +208,12 @@ class Signals:
             raise _Moved(successor)
         if message.name is None:
             return None
+        is_change = message.name == CONTEXT_MAIL
         if run is None:
-            raise RunNotFound(f"there is no run {message.run_id}: nobody will read the signal.")
-        raise RunNotLive(f"run {run.id} is {run.state}: it is over and reads no signals any more.")
+            vain = "nothing was changed" if is_change else "nobody will read the signal"
+            raise RunNotFound(f"there is no run {message.run_id}: {vain}.")
+        vain = "its context changes no more" if is_change else "reads no signals any more"
+        raise RunNotLive(f"run {run.id} is {run.state}: it is over and {vain}.")
 
     def _nudge(self, run_id: UUID, signal_ids: tuple[int, ...]) -> None:
         engine = self._engine

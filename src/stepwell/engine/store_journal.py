@@ -257,7 +257,7 @@ class StoreJournal:
         worker, workflow = entry.worker, self._workflow
         for row in entry.executions:
             # What a person did was told when it was asked for.
-            if row.finished_at is not None and row.kind is not Kind.COMMAND:
+            if row.finished_at is not None and row.kind not in (Kind.COMMAND, Kind.CONTEXT):
                 facts = {
                     "kind": row.kind.value,
                     "state": row.state.value,

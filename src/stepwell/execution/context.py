@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from stepwell.definition.context import ContextMapping
@@ -11,9 +11,10 @@ from stepwell.errors import Undecodable
 from stepwell.serialization import Codec
 from stepwell.serialization.plain import TAG
 
-__all__ = ["CONTEXT_VALUE_LIMIT", "Context", "handed_over", "merged"]
+__all__ = ["CONTEXT_VALUE_LIMIT", "Context", "handed_over", "held_through", "holding", "merged", "taken_out"]
 
 CONTEXT_VALUE_LIMIT: Final = 16 * 1024
+_THROUGH: Final = "through"
 _DAMAGED: Final = "context cannot be read back: a recorded change of it is none"
 
 
@@ -139,6 +140,22 @@ class Context(ContextMapping):
             return self._codec.dumps_json(whole, what="context")
         return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}"
 
+    def text(self) -> str | None:
+        """The whole as it would be stored; None for an empty one."""
+        texts = self._current()
+        return self._joined(texts) if texts else None
+
+    def stored_with(self, delta: str) -> str:
+        """The whole that is durable once this change, which is not ``run()``'s, is made to what is.
+
+        Raises:
+            Undecodable: Its text is no change.
+        """
+        self._texts()
+        texts = dict(self._stored)
+        self._change(texts, delta)
+        return self._joined(texts)
+
     def committed(self) -> None:
         """All of it is durable now."""
         self._stored = self._kept = self._current()
@@ -163,12 +180,15 @@ class Context(ContextMapping):
             Undecodable: Its text is no change.
         """
         self.keep()
-        change = _change(self._loaded(delta))
-        texts = {name: self._text(name, value) for name, value in change["set"].items()}
+        self._texts()
         for known in (self._stored,) if self._kept is self._stored else (self._stored, self._kept):
-            known.update(texts)
-            for name in change["gone"]:
-                known.pop(name, None)
+            self._change(known, delta)
+
+    def _change(self, texts: dict[str, str], delta: str) -> None:
+        change = _change(self._loaded(delta))
+        texts.update({name: self._text(name, value) for name, value in change["set"].items()})
+        for name in change["gone"]:
+            texts.pop(name, None)
 
     def is_changed(self) -> bool:
         """Something is otherwise than it was at the last :meth:`keep`, or than what is durable if that came later."""
@@ -201,6 +221,19 @@ def handed_over(values: Mapping[str, Any], codec: Codec) -> tuple[str, str] | No
     return context.changes()
 
 
+def taken_out(names: Iterable[str]) -> str:
+    """The change that takes names out, be they there or not.
+
+    Raises:
+        TypeError: One is no text.
+    """
+    gone = list(names)
+    for name in gone:
+        if not isinstance(name, str):
+            raise TypeError(f"a context's names are texts; got {name!r}")
+    return json.dumps({"set": {}, "gone": gone})
+
+
 def merged(first: str | None, second: str | None) -> str | None:
     """Two recorded changes, the one after the other, as one.
 
@@ -215,6 +248,19 @@ def merged(first: str | None, second: str | None) -> str | None:
     return json.dumps(
         {"set": {**kept, **other["set"]}, "gone": [*gone, *(n for n in other["gone"] if n not in gone)]}
     )
+
+
+def holding(delta: str, through: int) -> str:
+    """The change of a row that holds those from outside, too, up to a position."""
+    return json.dumps({**_read(delta), _THROUGH: through})
+
+
+def held_through(delta: str | None) -> int:
+    """Up to which position a row's change holds those from outside; 0 for one that holds none."""
+    if delta is None or f'"{_THROUGH}"' not in delta:
+        return 0
+    through = _read(delta).get(_THROUGH)
+    return through if isinstance(through, int) else 0
 
 
 def _read(delta: str) -> dict[str, Any]:

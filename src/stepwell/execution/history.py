@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Reversible, Sequence
 from functools import reduce
-from itertools import takewhile
 from typing import Final
 
 from stepwell.execution.context import merged
@@ -26,6 +25,7 @@ class History(Reversible[Fact]):
         last: The highest position; 0 in an empty journal.
         open: The unfinished rows, by position.
         commands: What people did, in order.
+        outside: Changes of the context that were none of the run's own, in order.
     """
 
     def __init__(self, facts: Iterable[Fact] = ()) -> None:
@@ -33,6 +33,7 @@ class History(Reversible[Fact]):
         self._sites: dict[tuple[str, str, str | None], list[Fact]] = {}
         self.open: dict[int, Fact] = {}
         self.commands: list[Fact] = []
+        self.outside: list[Fact] = []
         self.last = 0
         self._last_ticks: dict[tuple[str, str | None], Fact] = {}
         self._last_changes: dict[tuple[str, str | None], Fact] = {}
@@ -45,6 +46,8 @@ class History(Reversible[Fact]):
                 self.open[fact.position] = fact
             elif fact.kind == Kind.COMMAND:
                 self.commands.append(fact)
+            elif fact.kind == Kind.CONTEXT:
+                self.outside.append(fact)
             if fact.kind == Kind.TICK:
                 self._remember_tick(fact)
         self.last = max(self._rows, default=0)
@@ -79,9 +82,11 @@ class History(Reversible[Fact]):
         last = self._last_changes.get((name, repetition))
         if last is None:
             return None
-        later = takewhile(lambda row: row.position > last.position, reversed(self))
-        changes = [row.context_delta for row in later if row.kind == Kind.CONTEXT]
-        return reduce(merged, reversed(changes), last.context_delta)
+        return reduce(merged, self.changes_behind(last.position), last.context_delta)
+
+    def changes_behind(self, position: int) -> list[str | None]:
+        """What was changed in the context from outside after the row at a position was first written, in order."""
+        return [row.context_delta for row in self.outside if row.position > position]
 
     def open_repetitions(self) -> list[Fact]:
         """The last tick of each repetition that has not ended."""
@@ -106,6 +111,8 @@ class History(Reversible[Fact]):
             self.open[position] = row
         elif row.kind == Kind.COMMAND:
             self.commands.append(row)
+        elif row.kind == Kind.CONTEXT:
+            self.outside.append(row)
 
     def _remember_tick(self, row: Fact) -> None:
         site = (row.name, repetition_of(row.key))

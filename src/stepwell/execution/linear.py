@@ -58,6 +58,7 @@ class LinearDriver:
         recorder = self._recorder
         if recorder.stop_request is not None:
             return self._honour(StopRequest.parse(recorder.stop_request))
+        recorder.take_up_changes()
         if recorder.current_step is None:
             return recorder.end(Settlement(RunState.COMPLETED, result="null"))
         spec = self._plan.find(recorder.current_step)

@@ -153,6 +153,15 @@ class Passage:
             self._broken = error
             raise Closed from error
 
+    @contextmanager
+    def _of_no_call(self) -> Iterator[None]:
+        """What cannot be read in here ends the activation: ``run()`` must not go on as if nothing had been changed."""
+        try:
+            yield
+        except Undecodable as error:
+            self._broken = error
+            raise Closed from error
+
     def _site(self, site: Site) -> Site:
         """The site with the number of this call, where there were others like it."""
         return replace(site, key=self._numbered(site.kind, site.spec.name, site.key))
@@ -180,6 +189,8 @@ class Passage:
         self._prepare()
         if self.honour_requests(site):
             return
+        with self._of_no_call():
+            self._recorder.take_up_changes()
         self._recorder.current_step = site.name
         ended = (take or self._approach.take)(self._with_stored_arguments(site))
         if ended is not None:
@@ -215,12 +226,8 @@ class Passage:
         """A call is over: what it changed is changed, and the answer is what the last of its rows recorded."""
         fact = facts[-1]
         self._recorder.context.keep()
-        try:
+        with self._of_no_call():
             self._recorder.replay(facts)
-        except Undecodable as error:
-            # Of no call: run() must not go on as if nothing had been changed.
-            self._broken = error
-            raise Closed from error
         if fact.finished_at is not None and fact.finished_at > self._now:
             self._now = fact.finished_at
         return None if fact.result is None else self._codec.loads(fact.result, what=f"result of {name}")

@@ -7,18 +7,20 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import reduce
 from itertools import takewhile
 from typing import Final
 
 from stepwell.entries import Execution, Settlement, honoured
-from stepwell.execution.context import Context, merged
+from stepwell.execution.attempts import BESIDE
+from stepwell.execution.context import Context, held_through, holding, merged
 from stepwell.execution.history import History, repetition_of
-from stepwell.execution.journal import Fact, Journal, RunFacts, Scope, Succession
+from stepwell.execution.journal import Fact, Journal, Letter, RunFacts, Scope, Succession
 from stepwell.execution.outcome import Activated
 from stepwell.execution.suspension import LeaseLost
-from stepwell.requests import StopRequest
+from stepwell.requests import CONTEXT_MAIL, ContextChange, StopRequest
 from stepwell.serialization import Codec
-from stepwell.states import TERMINAL, UNFINISHED, Kind, Reason, RunState
+from stepwell.states import TERMINAL, UNFINISHED, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.texts import details_of
 
 __all__ = ["RESULT_LIMIT", "Recorder"]
@@ -26,6 +28,8 @@ __all__ = ["RESULT_LIMIT", "Recorder"]
 RESULT_LIMIT: Final = 1024 * 1024
 _LOOK_AT_CALLER: Final = timedelta(minutes=10)
 _REPEATED: Final = frozenset({Kind.TICK, Kind.REPEAT})
+_FIRST: Final = "start"
+_BEFORE_ALL: Final = frozenset({_FIRST, "start_over"})
 
 
 class Recorder:
@@ -67,6 +71,7 @@ class Recorder:
         self.checkpoints = 0
         self.history = History(journal.history())
         self._deltas: dict[int, Fact] = {}
+        self._looked_at = 0
 
     @property
     def next_position(self) -> int:
@@ -97,15 +102,72 @@ class Recorder:
         if not self._write(rows, next_step, scope, consumes=consumes):
             raise LeaseLost
 
+    # -- the context, from outside ------------------------------------------------------------------------------
+
+    def take_up_changes(self) -> None:
+        """What others have changed in the context is journaled, and holds from here on.
+
+        Raises:
+            Undecodable: It cannot be read.
+        """
+        self._look_for_changes("update")
+
+    def take_up_first_changes(self) -> None:
+        """``run()`` is about to be called: what others have changed before it called anything holds from its top.
+
+        Raises:
+            Undecodable: It cannot be read.
+        """
+        if all(fact.kind in BESIDE and not _is_seen_later(fact) for fact in self.history):
+            self._look_for_changes(_FIRST)
+
+    def _look_for_changes(self, name: str) -> None:
+        while self.wakeups != self._looked_at:
+            # Whatever comes after the look has moved the counter again.
+            seen = self.wakeups
+            letter = self.journal.unread_signal(CONTEXT_MAIL)
+            if letter is None:
+                self._looked_at = seen
+            else:
+                self._take_up(letter, name)
+
+    def _take_up(self, letter: Letter, name: str) -> None:
+        change = ContextChange.parse(letter.payload)
+        row = Execution(
+            self.next_position,
+            name,
+            Kind.CONTEXT,
+            ExecutionState.COMPLETED,
+            Outcome.SUCCESS,
+            context_delta=change.delta,
+            finished_at=self.now(),
+            details=json.dumps({"by": change.by}),
+        )
+        # Without what run() has changed since its last call: that belongs to the next one.
+        verdict = self.journal.write(
+            (row,),
+            current_step=self.current_step,
+            context=self.context.stored_with(change.delta),
+            consumes=letter.id,
+        )
+        self.wakeups, self.stop_request = verdict.wakeups, verdict.stop_request
+        self.context.apply(change.delta)
+        self._remember((row,), self.current_step)
+
     # -- replay -------------------------------------------------------------------------------------------------
 
     def begin_replay(self) -> None:
         """``run()`` begins at its top: the context is as it was at the start."""
         self.context.restart()
         changed = [fact for fact in self.history if fact.context_delta is not None]
-        self._deltas = {fact.position: fact for fact in sorted(changed, key=lambda fact: fact.position)}
-        before_all = takewhile(lambda fact: fact.kind == Kind.CONTEXT, self.history)
-        self.replay(list(before_all))
+        held = [(fact.position, held_through(fact.context_delta)) for fact in changed]
+        held = [(first, last) for first, last in held if last]
+        self._deltas = {
+            fact.position: fact
+            for fact in sorted(changed, key=lambda fact: fact.position)
+            if fact.kind != Kind.CONTEXT or not any(first < fact.position <= last for first, last in held)
+        }
+        self.replay([fact for fact in self.history.outside if not _is_seen_later(fact)])
 
     def replay(self, facts: Sequence[Fact]) -> None:
         """A call is answered by these rows: what they changed is changed now, and what was changed before them.
@@ -167,11 +229,19 @@ class Recorder:
         return True
 
     def _with_earlier_changes(self, row: Execution) -> Execution:
-        """A row that is written again keeps the changes that it recorded before: they were made, too."""
+        """A row that is written again keeps the changes that it recorded before: they were made, too.
+
+        Those from outside that came since are between the two, and have higher positions: it holds them itself.
+        """
         known = self.history.open.get(row.position)
-        if known is None or known.context_delta is None:
+        if known is None:
             return row
-        return replace(row, context_delta=merged(known.context_delta, row.context_delta))
+        through = held_through(known.context_delta)
+        outside = self.history.changes_behind(max(row.position, through))
+        delta = reduce(merged, [*outside, row.context_delta], known.context_delta)
+        if outside:
+            through = self.history.outside[-1].position
+        return replace(row, context_delta=holding(delta, through) if delta and through else delta)
 
     def _handed_on(self, rows: tuple[Execution, ...]) -> tuple[Execution, ...]:
         """What all ticks of a repetition have changed goes from each to the next, so that only the last one counts."""
@@ -350,6 +420,11 @@ class Recorder:
         for row in rows:
             self.history.remember(row)
         self.current_step = next_step
+
+
+def _is_seen_later(fact: Fact) -> bool:
+    """It was changed when ``run()`` was under way already."""
+    return fact.kind == Kind.CONTEXT and fact.name not in _BEFORE_ALL
 
 
 def _is_body(rows: Sequence[Execution]) -> bool:

@@ -68,6 +68,7 @@ class ReplayDriver:
         kind = AsyncProgram if self._recorder.run.plan.is_async else ReplayProgram
         program = kind(self._recorder, self._runtime)
         self._runtime.replay = program
+        self._recorder.take_up_first_changes()
         try:
             program.honour_requests()
             value = self._call_body()

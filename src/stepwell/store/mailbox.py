@@ -1,4 +1,4 @@
-"""Signals and wakes: what is sent to a run is a row, and the row is kept until somebody reads it.
+"""Signals, wakes and changes of the context: what is sent to a run is a row, kept until somebody reads it.
 
 Inside a caller's transaction a signal only inserts; the wake that follows is a short transaction of its own, and a
 signal whose wake never came carries ``pending_at`` and is swept up by any worker's tick.
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
+from stepwell.requests import CONTEXT_MAIL
 from stepwell.states import RunState
 from stepwell.store.children import successor_of
 from stepwell.store.dialects import Dialect
@@ -27,6 +28,7 @@ __all__ = [
     "PENDING_AFTER",
     "Message",
     "consume",
+    "context_and_changes",
     "details_with_unread",
     "find_sent",
     "forward",
@@ -76,9 +78,27 @@ _UNREAD: Final = (
 )
 _COUNT_UNREAD: Final = (
     select(signals.c.name, func.count())
-    .where(signals.c.run_id == bindparam("run"), signals.c.name.is_not(None), signals.c.consumed_at.is_(None))
+    .where(
+        signals.c.run_id == bindparam("run"),
+        # A wake has none.
+        signals.c.name != CONTEXT_MAIL,
+        signals.c.consumed_at.is_(None),
+    )
     .group_by(signals.c.name)
     .order_by(signals.c.name)
+)
+_CONTEXT: Final = (
+    select(runs.c.context, signals.c.payload)
+    .select_from(
+        runs.outerjoin(
+            signals,
+            (signals.c.run_id == runs.c.id)
+            & (signals.c.name == CONTEXT_MAIL)
+            & signals.c.consumed_at.is_(None),
+        )
+    )
+    .where(runs.c.id == bindparam("run", type_=UID))
+    .order_by(signals.c.id)
 )
 _CONSUME: Final = (
     update(signals)
@@ -181,6 +201,15 @@ def unread(connection: Connection, run_id: UUID, name: str) -> SignalRow | None:
 def unread_names(connection: Connection, run_id: UUID) -> dict[str, int]:
     """How many signals of each name nobody has read."""
     return {name: int(count) for name, count in connection.execute(_COUNT_UNREAD, {"run": run_id})}
+
+
+def context_and_changes(connection: Connection, run_id: UUID) -> tuple[str | None, list[str]] | None:
+    """A run's context, and the changes of it that no driver has taken up yet; None if there is no such run."""
+    # In one query: between two of them a driver could take one up, and change the same value again.
+    rows = connection.execute(_CONTEXT, {"run": run_id}).all()
+    if not rows:
+        return None
+    return rows[0].context, [row.payload for row in rows if row.payload is not None]
 
 
 def details_with_unread(connection: Connection, run: RunRow) -> str | None:

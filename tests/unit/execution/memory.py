@@ -26,7 +26,7 @@ from stepwell.execution.outcome import Activated
 from stepwell.execution.recorder import RESULT_LIMIT, Recorder
 from stepwell.execution.replay import ReplayDriver
 from stepwell.execution.suspension import LeaseLost
-from stepwell.requests import StopRequest
+from stepwell.requests import CONTEXT_MAIL, ContextChange, StopRequest
 from stepwell.serialization import Codec, RecordRef
 from stepwell.states import ATTENTION, LIVE, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.worker.loop_thread import LoopThread
@@ -467,6 +467,13 @@ class MemoryRun:
         text = self.codec.dumps(payload, what="payload")
         number = sum(map(len, self.letters.values())) + 1
         self.letters.setdefault(name, []).append(Letter(number, text))
+        self.nudge()
+
+    def change(self, *gone: str, **values: Any) -> None:
+        """``run.context.update()`` and ``delete()``."""
+        delta = json.dumps({"set": values, "gone": list(gone)})
+        number = sum(map(len, self.letters.values())) + 1
+        self.letters.setdefault(CONTEXT_MAIL, []).append(Letter(number, ContextChange(delta, "ops").text()))
         self.nudge()
 
     def nudge(self) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from stepwell import Retry, StepFailed, Workflow, resumable_step, step
-from stepwell.states import ExecutionState, Kind, Outcome, RunState
+from stepwell.states import RunState
 from tests.unit.execution.memory import MemoryRun
 from tests.unit.execution.procedures import crashed_everywhere, driven, replayed
 
@@ -233,67 +232,6 @@ def test_an_error_of_the_body_forgets_what_it_wrote_since() -> None:
 
     run = driven(Stumbles)
     assert (run.result, run.memory) == ("1", {"n": 1})
-
-
-def changed_from_outside(run: MemoryRun, **values: Any) -> None:
-    """As ``run.context.update(...)`` is journaled."""
-    run._note(Kind.CONTEXT, "context", ExecutionState.COMPLETED, Outcome.SUCCESS)
-    position = max(run.rows)
-    run.rows[position] = replace(run.rows[position], context_delta=json.dumps({"set": values, "gone": []}))
-    run.context = json.dumps({**run.memory, **values})
-
-
-def test_a_change_from_outside_is_seen_from_where_it_was_made() -> None:
-    """Not before it, on no pass."""
-    seen: list[Any] = []
-
-    class Looks(Workflow[None]):
-        def run(self) -> None:
-            seen.append(("start", self.context.get("x")))
-            self.work()
-            seen.append(("worked", self.context.get("x")))
-            self.pause()
-            self.work()
-            seen.append(("worked again", self.context.get("x")))
-            self.sleep(HOUR)
-
-        @step
-        def work(self) -> None: ...
-
-    run = driven(Looks)
-    changed_from_outside(run, x=1)
-    run.resume()
-    replayed(run).drive()
-    assert run.state is RunState.COMPLETED
-    assert run.memory == {"x": 1}
-    assert set(seen) == {("start", None), ("worked", None), ("worked again", 1)}
-
-
-@pytest.mark.xfail(
-    reason="a wait that was announced before a change from outside, and ended after it, does not tell so",
-    strict=True,
-)
-def test_a_change_from_outside_during_a_wait_is_seen_after_it() -> None:
-    """The wait's row is older than the change, and ends after it."""
-    seen: list[Any] = []
-
-    class Looks(Workflow[None]):
-        def run(self) -> None:
-            self.sleep(HOUR)
-            seen.append(self.context.get("x"))
-            self.work()
-
-        @step
-        def work(self) -> None: ...
-
-    run = MemoryRun(Looks)
-    run.activate()
-    run.clock.travel(HOUR / 2)
-    changed_from_outside(run, x=1)
-    replayed(run).drive()
-    assert run.state is RunState.COMPLETED
-    assert len(seen) > 1
-    assert set(seen) == {1}
 
 
 def test_a_call_that_is_tried_anew_keeps_the_order_of_changes() -> None:

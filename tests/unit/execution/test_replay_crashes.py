@@ -109,6 +109,7 @@ class Program(Workflow[None]):
                     raise
                 answers.append(f"{type(failure).__name__} {failure}")
             # Whatever is seen must be seen again.
+            self.journey.saw(number, dict(self.context))
             answers.append([copy.deepcopy(dict(self.context)), self.now.isoformat(), str(self.uuid4())])
         return answers
 
@@ -243,6 +244,9 @@ class Journey:
             case "pause done":
                 workflow.pause(done=True)
         return f"step {number} at {attempt}"
+
+    def saw(self, number: int, context: dict[str, Any]) -> None:
+        """What ``run()`` saw behind this act."""
 
     def stumbled(self) -> int:
         """How often ``run()`` itself has raised."""
