@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
@@ -23,6 +24,7 @@ class Lease:
         is_lost: The run belongs to somebody else.
         stop_requested: A pause, a cancel or a drain was asked for; a long body may look at it.
         shown: The row of the running body that the next heartbeat makes visible.
+        stop_body: Cancels the coroutine that is running under it, if there is one; from any thread.
     """
 
     __slots__ = (
@@ -32,6 +34,7 @@ class Lease:
         "progress",
         "run_id",
         "shown",
+        "stop_body",
         "stop_requested",
         "token",
     )
@@ -45,6 +48,14 @@ class Lease:
         self.shown: Body | None = None
         self.is_shown = False
         self.progress: tuple[int, int | None] | None = None
+        self.stop_body: Callable[[], None] | None = None
+
+    def lose(self) -> None:
+        """The run belongs to somebody else: a coroutine ends at once, another body is asked to."""
+        self.is_lost = self.stop_requested = True
+        stop = self.stop_body
+        if stop is not None:
+            stop()
 
     def progress_text(self) -> str | None:
         """How far the body has come, as it is stored."""
@@ -100,7 +111,8 @@ class LeaseBook:
                         lease.expires_at_monotonic = expires_at_monotonic
                     lease.stop_requested = answer.stop_request is not None
                 else:
-                    lease.is_lost = lease.stop_requested = True
                     lost.append(lease)
                     del self._leases[run_id]
+        for lease in lost:
+            lease.lose()
         return lost

@@ -19,7 +19,7 @@ from stepwell.engine.step_scope import StepScope
 from stepwell.engine.succession import succeed
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
 from stepwell.execution.journal import Body, ChildFacts, Fact, Letter, Scope, Succession, TransientConflict
-from stepwell.execution.suspension import LeaseLost
+from stepwell.execution.suspension import Interrupted, LeaseLost
 from stepwell.ids import new_token
 from stepwell.observer import Event, EventKind
 from stepwell.serialization import RecordRef
@@ -48,7 +48,7 @@ class Place:
         should_yield: Asked between steps: others wait, or the worker drains.
         is_draining: The worker takes on nothing more.
         is_abandoned: The grace period is over: do not wait for the database any longer.
-        run_coroutine: Runs a coroutine on the process's event loop.
+        run_coroutine: Runs a coroutine on the process's event loop; it hands over what stops it, once that is known.
         run_limited: Runs a function and ends it when its time is up.
         call_home: From a coroutine: calls a function on the thread that waits for it.
     """
@@ -57,7 +57,9 @@ class Place:
     should_yield: Callable[[float, int], bool]
     is_draining: Callable[[], bool]
     is_abandoned: Callable[[], bool]
-    run_coroutine: Callable[[Coroutine[Any, Any, Any], timedelta | None], Any]
+    run_coroutine: Callable[
+        [Coroutine[Any, Any, Any], timedelta | None, Callable[[Callable[[], None]], None]], Any
+    ]
     run_limited: Callable[[Callable[[], Any], timedelta], Any]
     call_home: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 
@@ -168,7 +170,23 @@ class StoreJournal:
         return self._place.run_limited(work, timeout)
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> Any:
-        return self._place.run_coroutine(coroutine, timeout)
+        lease = self._lease
+        around = lease.stop_body
+
+        def keep(stop: Callable[[], None]) -> None:
+            lease.stop_body = stop
+            if lease.is_lost:
+                stop()
+
+        try:
+            return self._place.run_coroutine(coroutine, timeout, keep)
+        except Interrupted:
+            if lease.is_lost:
+                raise LeaseLost from None
+            raise
+        finally:
+            # An async run() waits for the steps that it calls.
+            lease.stop_body = around
 
     # -- bodies -------------------------------------------------------------------------------------------------
 

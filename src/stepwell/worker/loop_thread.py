@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import queue
 import threading
 import time
@@ -112,8 +113,18 @@ class LoopThread:
         self._running: set[_Body] = set()
         self._is_closed = False
 
-    def run(self, coroutine: Coroutine[Any, Any, Any], timeout: timedelta | None) -> Any:
+    def run(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        timeout: timedelta | None,
+        keep: Callable[[Callable[[], None]], None] = lambda stop: None,
+    ) -> Any:
         """Run it to its end and answer its result.
+
+        Args:
+            coroutine: What to run.
+            timeout: How long it may take.
+            keep: Called with what stops it, from any thread.
 
         Raises:
             StepTimedOut: It took longer than ``timeout``, and was cancelled there.
@@ -131,10 +142,11 @@ class LoopThread:
             future = asyncio.run_coroutine_threadsafe(body.run(), loop)
         finally:
             _home.reset(token)
+        keep(lambda: self._interrupt(loop, body))
         try:
             home.serve_until(future)
         except BaseException:
-            loop.call_soon_threadsafe(body.interrupt)
+            self._interrupt(loop, body)
             raise
         finally:
             with self._lock:
@@ -147,7 +159,13 @@ class LoopThread:
             loop, running = self._loop, list(self._running)
         for body in running:
             if loop is not None:
-                loop.call_soon_threadsafe(body.interrupt)
+                self._interrupt(loop, body)
+
+    @staticmethod
+    def _interrupt(loop: asyncio.AbstractEventLoop, body: _Body) -> None:
+        # A loop that is closed runs nothing any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(body.interrupt)
 
     def close(self) -> None:
         """Stop the loop, and what is running on it."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from stepwell import AsyncWorkflow, Run, RunError, Stepwell, Worker, Workflow, step
+from sqlalchemy import update
+
+from stepwell import AsyncWorkflow, Run, RunError, Stepwell, Worker, Workflow, resumable_step, step
+from stepwell.ids import new_token
 from stepwell.states import Reason, RunState
+from stepwell.store.schema import runs
 from stepwell.testing import CrashPoint, Workbench
 
 SECOND = timedelta(seconds=1)
@@ -169,3 +173,58 @@ def test_a_worker_dies_in_the_middle(shared_url: str, point: CrashPoint) -> None
         steps = [row.name for row in run.steps if row.outcome == "success" and row.kind == "step"]
         assert steps == ["ship", "ship", "close"]
         assert run.info().recoveries == 0
+
+
+class Held(AsyncWorkflow[None]):
+    """Is in an async step, in one that yields, or in ``run()`` itself when its worker is found to have lost it."""
+
+    workflow_name = "awaited.Held"
+    unique_by = None
+
+    async def run(self, where: str) -> str:
+        if where == "run":
+            await self.hold()
+        elif where == "step":
+            await self.step("held", self.hold)
+        else:
+            await self.pages()
+        return "went on"
+
+    async def hold(self) -> None:
+        EVENTS["begun"].set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            EVENTS["over"].set()
+
+    @resumable_step
+    async def pages(self) -> AsyncIterator[int]:
+        yield 1
+        await self.hold()
+
+
+class HeldDeclared(Workflow[None]):
+    workflow_name = "awaited.HeldDeclared"
+    unique_by = None
+
+    @step
+    async def held(self) -> None:
+        await Held.hold(self)  # type: ignore[arg-type]  # of a class of its own
+
+
+@pytest.mark.parametrize("where", ["run", "step", "pages", "declared"])
+def test_a_coroutine_is_cancelled_when_its_run_belongs_to_another(where: str, well: Stepwell) -> None:
+    """With the next renewal, and not when it would have ended; nothing more is written."""
+    EVENTS.update(begun=threading.Event(), over=threading.Event())
+    run = HeldDeclared.start() if where == "declared" else Held.start(where=where)
+    with Worker(well, threads=1) as worker:
+        assert EVENTS["begun"].wait(10)
+        with well.database.begin() as connection:
+            taken = {"lease_token": new_token(), "lease_owner": "another"}
+            connection.execute(update(runs).where(runs.c.id == run.id).values(taken))
+        before = run.steps
+        worker._heartbeat.beat()
+        assert EVENTS["over"].wait(5)
+        until(lambda: worker._outstanding == 0)
+    assert (run.state, run.info().lease_owner) == (RunState.RUNNING, "another")
+    assert run.steps == before
