@@ -30,6 +30,7 @@ class StopRequest:
         step: The step that the run was at then: a skip is void once that one is over.
         was: The state that the run was in, if it was not being driven.
         successor: The run that waits for this one to be over.
+        is_urgent: A coroutine that is running is cancelled for it.
     """
 
     verb: str
@@ -39,6 +40,7 @@ class StopRequest:
     step: str | None = None
     was: str | None = None
     successor: UUID | None = None
+    is_urgent: bool = False
 
     @classmethod
     def parse(cls, text: str | None) -> StopRequest | None:
@@ -53,6 +55,7 @@ class StopRequest:
             verb=said["verb"],
             at=_instant(said.get("at")),
             successor=_run_id(said.get("successor")),
+            is_urgent=said.get("now") is True,
             **{name: _text(said.get(name)) for name in ("reason", "by", "step", "was")},
         )
 
@@ -66,6 +69,7 @@ class StopRequest:
             "step": self.step,
             "was": self.was,
             "successor": None if self.successor is None else str(self.successor),
+            "now": self.is_urgent or None,
         }
         return json.dumps({name: value for name, value in said.items() if value is not None})
 

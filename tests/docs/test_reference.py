@@ -18,8 +18,8 @@ from stepwell.definition.options import ResumableStepOptions, StepOptions
 from stepwell.definition.repeats import RepeatOptions
 from stepwell.definition.settings import SETTINGS
 from stepwell.definition.verbs import Verbs
-from stepwell.engine.queries import RunQuery
 from stepwell.engine.contexts import RunContext
+from stepwell.engine.queries import RunQuery
 from stepwell.engine.run import Run
 from stepwell.errors import StepwellError
 from stepwell.states import ATTENTION, LIVE, TERMINAL, VERBS, ExecutionState, Kind, Outcome, Reason, RunState

@@ -92,16 +92,25 @@ def resume(
     _each(application, run_ids, as_json, act)
 
 
-@_command(by_option, reason_option)
+@_command(
+    by_option,
+    reason_option,
+    click.option("--now", is_flag=True, help="Do not wait for an async step that runs: cancel it, too."),
+)
 def cancel(
-    application: Application, run_ids: tuple[str, ...], by: str | None, as_json: bool, reason: str | None
+    application: Application,
+    run_ids: tuple[str, ...],
+    by: str | None,
+    as_json: bool,
+    reason: str | None,
+    now: bool,
 ) -> None:
     """End runs for good; a step that runs just now finishes first."""
     _each(
         application,
         run_ids,
         as_json,
-        lambda _, run: _said(run, "cancel", "canceled", run.cancel(reason, by=by)),
+        lambda _, run: _said(run, "cancel", "canceled", run.cancel(reason, by=by, now=now)),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from stepwell.execution.journal import Body
+from stepwell.requests import StopRequest
 from stepwell.store.claims import Renewal
 
 __all__ = ["Lease", "LeaseBook"]
@@ -53,7 +54,11 @@ class Lease:
     def lose(self) -> None:
         """The run belongs to somebody else: a coroutine ends at once, another body is asked to."""
         self.is_lost = self.stop_requested = True
-        stop = self.stop_body
+        self.stop_coroutine()
+
+    def stop_coroutine(self) -> None:
+        """Cancel what is running as a coroutine, once: while it ends it is left in peace."""
+        stop, self.stop_body = self.stop_body, None
         if stop is not None:
             stop()
 
@@ -98,7 +103,7 @@ class LeaseBook:
         self, pairs: list[tuple[UUID, UUID]], answers: dict[UUID, Renewal], expires_at_monotonic: float
     ) -> list[Lease]:
         """Note what a renewal answered; return the leases that turned out to be lost."""
-        lost = []
+        lost, urgent = list[Lease](), list[Lease]()
         with self._lock:
             for run_id, token in pairs:
                 lease = self._leases.get(run_id)
@@ -110,9 +115,21 @@ class LeaseBook:
                     if answer.is_renewed:
                         lease.expires_at_monotonic = expires_at_monotonic
                     lease.stop_requested = answer.stop_request is not None
+                    request = StopRequest.parse(answer.stop_request)
+                    if request is not None and request.is_urgent:
+                        urgent.append(lease)
                 else:
                     lost.append(lease)
                     del self._leases[run_id]
         for lease in lost:
             lease.lose()
+        for lease in urgent:
+            lease.stop_coroutine()
         return lost
+
+    def stop_coroutine(self, run_id: UUID) -> None:
+        """Cancel the coroutine that is running for this run here, if there is one."""
+        with self._lock:
+            lease = self._leases.get(run_id)
+        if lease is not None:
+            lease.stop_coroutine()

@@ -142,9 +142,9 @@ class RunQuery:
         """Resume each of them; answer how many."""
         return self._each(lambda run: run.resume(by=by))
 
-    def cancel(self, reason: str | None = None, *, by: str | None = None) -> int:
-        """Cancel each of them; answer how many were canceled or asked to."""
-        return self._each(lambda run: run.cancel(reason, by=by))
+    def cancel(self, reason: str | None = None, *, by: str | None = None, now: bool = False) -> int:
+        """Cancel each of them, ``now`` or after the step that runs; answer how many were canceled or asked to."""
+        return self._each(lambda run: run.cancel(reason, by=by, now=now))
 
     def skip(self, reason: str | None = None, *, by: str | None = None) -> int:
         """Skip the current step of each of them; answer how many."""

@@ -292,7 +292,7 @@ class Run:
         skip, meant = self._engine.commands.skip, set[str]()
         return self._engine.command(self.id, "skip", lambda c, at: skip(c, self.id, at, why, who, meant))
 
-    def cancel(self, reason: str | None = None, *, by: str | None = None) -> Answer:
+    def cancel(self, reason: str | None = None, *, by: str | None = None, now: bool = False) -> Answer:
         """End the run; its identity is free again.
 
         A run that is canceled already is ``unchanged``: to say it again is harmless.
@@ -300,6 +300,9 @@ class Run:
         Args:
             reason: Why, for whoever looks at the run.
             by: Who does it, for the history.
+            now: An ``async`` body that is running is not waited for: it is cancelled at its ``await``, at once by a
+                worker in this process, and by any other with its next renewal of the lease. Other bodies are only told,
+                by ``self.stop_requested``.
 
         Durability:
             Committed when this returns, with who did it and why in the journal. On a run that is being driven it is a
@@ -311,9 +314,12 @@ class Run:
         """
         why, who = storable_or_none(reason), storable_or_none(by)
         cancel, is_heard = self._engine.commands.cancel, has_hook("on_cancel")
-        return self._engine.command(
-            self.id, "cancel", lambda c, at: cancel(c, self.id, at, why, who, is_heard)
+        answer = self._engine.command(
+            self.id, "cancel", lambda c, at: cancel(c, self.id, at, why, who, is_heard, now)
         )
+        if now and answer is Answer.REQUESTED and current.get() is None:
+            self._engine.leases.stop_coroutine(self.id)
+        return answer
 
     def signal(
         self,

@@ -176,7 +176,7 @@ class StoreJournal:
         def keep(stop: Callable[[], None]) -> None:
             lease.stop_body = stop
             if lease.is_lost:
-                stop()
+                lease.stop_coroutine()
 
         try:
             return self._place.run_coroutine(coroutine, timeout, keep)

@@ -200,6 +200,7 @@ class Commands:
         reason: str | None,
         by: str | None,
         is_heard: Callable[[str], bool] = _nobody,
+        is_urgent: bool = False,
     ) -> Done:
         """End the run; its identity is free again.
 
@@ -209,7 +210,7 @@ class Commands:
         if run.state == RunState.CANCELED:
             # Perhaps by this very command, whose answer was lost: whom its end concerns has not been told then.
             return replace(_UNCHANGED, parent=run.parent_id)
-        request = StopRequest("cancel", reason, by, now, run.current_step)
+        request = StopRequest("cancel", reason, by, now, run.current_step, is_urgent=is_urgent)
         if run.state == RunState.RUNNING:
             return _ask(connection, run, request)
         if is_heard(run.workflow):
@@ -270,7 +271,12 @@ def _ask(connection: Connection, run: RunRow, request: StopRequest) -> Done:
     """Leave a request for whoever drives the run: cancel beats pause beats skip."""
     standing = StopRequest.parse(run.stop_request)
     if standing is not None and not request.beats(standing.verb):
-        return _REQUESTED if standing.verb == request.verb else _UNCHANGED
+        if standing.verb != request.verb:
+            return _UNCHANGED
+        if standing.is_urgent or not request.is_urgent:
+            return _REQUESTED
+        # Who asked first, and why, is told of.
+        request = replace(standing, is_urgent=True)
     connection.execute(
         update(runs)
         .where(runs.c.id == run.id)

@@ -10,12 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
 from sqlalchemy import update
 
 from stepwell import AsyncWorkflow, Run, RunError, Stepwell, Worker, Workflow, resumable_step, step
 from stepwell.ids import new_token
 from stepwell.states import Reason, RunState
+from stepwell.store.commands import Answer
 from stepwell.store.schema import runs
 from stepwell.testing import CrashPoint, Workbench
 
@@ -228,3 +228,56 @@ def test_a_coroutine_is_cancelled_when_its_run_belongs_to_another(where: str, we
         until(lambda: worker._outstanding == 0)
     assert (run.state, run.info().lease_owner) == (RunState.RUNNING, "another")
     assert run.steps == before
+
+
+@pytest.mark.parametrize("where", ["run", "step", "pages", "declared"])
+@pytest.mark.parametrize("is_near", [True, False])
+def test_cancel_now_does_not_wait_for_a_coroutine(
+    where: str, is_near: bool, well: Stepwell, shared_url: str
+) -> None:
+    """The worker in this process ends it at once, another one with its next renewal; ``cancel()`` alone waits."""
+    EVENTS.update(begun=threading.Event(), over=threading.Event())
+    run = HeldDeclared.start() if where == "declared" else Held.start(where=where)
+    elsewhere = Stepwell(shared_url)
+    with Worker(well, threads=1) as worker:
+        assert EVENTS["begun"].wait(10)
+        assert elsewhere.run(run.id).cancel("first", by="Ada") is Answer.REQUESTED
+        worker._heartbeat.beat()
+        assert not EVENTS["over"].wait(0.2)
+        assert (run if is_near else elsewhere.run(run.id)).cancel("again", now=True) is Answer.REQUESTED
+        if not is_near:
+            worker._heartbeat.beat()
+            # Once is enough: while it ends it is left in peace.
+            worker._heartbeat.beat()
+        assert EVENTS["over"].wait(5)
+        until(lambda: run.state is RunState.CANCELED)
+    elsewhere.close()
+    assert run.reason == "first"
+    assert run.steps[-1].details["by"] == "Ada"
+    assert "completed" not in [row.state for row in run.steps if row.kind == "step"]
+
+
+def test_cancel_now_tells_other_bodies(well: Stepwell) -> None:
+    """They end when they like."""
+    EVENTS.update(begun=threading.Event(), over=threading.Event())
+    run = Listens.start()
+    with Worker(well, threads=1) as worker:
+        assert EVENTS["begun"].wait(10)
+        run.cancel(now=True)
+        worker._heartbeat.beat()
+        until(lambda: run.state is RunState.CANCELED)
+    (row,) = [row for row in run.steps if row.kind == "step"]
+    assert row.result == "told"
+
+
+class Listens(Workflow[None]):
+    workflow_name = "awaited.Listens"
+
+    def run(self) -> None:
+        self.listen()
+
+    @step
+    def listen(self) -> str:
+        EVENTS["begun"].set()
+        until(lambda: self.stop_requested)
+        return "told"
