@@ -157,7 +157,7 @@ class ResumeRefused(RunError):
         super().__init__(
             f"{verb}() of run {run_id} is refused: after {step!r} had failed, run() called {', '.join(self.later)}, "
             f"which would go on to count. run.resume(from_step={step!r}) makes {step!r} and all that came after it "
-            "anew; run.cancel() ends the run as it is."
+            "anew, with the same idempotency keys unless new_keys=True is given; run.cancel() ends the run as it is."
         )
 
 

@@ -103,6 +103,7 @@ def test_a_failure_after_which_run_has_gone_on_is_not_taken_back_alone(bench: Wo
         with pytest.raises(ResumeRefused, match=r"after 'book' had failed, run\(\) called undo") as refused:
             command()
         assert (refused.value.step, refused.value.later) == ("book", ("undo",))
+    assert "; run.resume(from_step='book') makes that call and all that came after it anew." in run.explain()
     assert bench.engine.runs(Trip).resume() == 0
     assert run.state is RunState.FAILED
 
@@ -132,6 +133,7 @@ def test_a_run_that_fails_by_itself_stands_at_no_step(bench: Workbench) -> None:
     run = Broken.start()
     bench.drain()
     assert (run.state, run.current_step) == (RunState.FAILED, None)
+    assert "; run.resume() tries again." in run.explain()
     assert run.skip() == "unchanged"
     assert bench.drain() == 0
 

@@ -47,8 +47,8 @@ T = TypeVar("T")
 class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
     """A multi-step process that survives crashes, deploys and restarts.
 
-    Derive from it and decorate methods with ``@step``: they run from top to bottom, each one once, with waits
-    of seconds or months between them. ``Workflow[User]`` is about a ``User``: the *hero* of its runs.
+    Derive from it and decorate methods with ``@step``: they run from top to bottom, each until it is done and
+    recorded, with waits of seconds or months between them. ``Workflow[User]`` is about a ``User``: the *hero* of its runs.
 
     An instance belongs to one activation: between two steps it may be made anew, in another process, so what
     one step leaves for the next belongs into ``self.context``. For a unit test make one by hand; its steps

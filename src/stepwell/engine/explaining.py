@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from stepwell.execution.attempts import BESIDE
 from stepwell.requests import StopRequest
 from stepwell.states import BODIES, TERMINAL, ExecutionState, Kind, Reason, RunState
 from stepwell.store.children import successor_of
 from stepwell.store.rows import ExecutionRow, RunRow
+from stepwell.texts import details_of
 
 __all__ = ["explain"]
 
@@ -35,7 +37,7 @@ def explain(
                 "run.resume() goes on, run.skip() leaves the step out"
             )
         case RunState.FAILED:
-            text = f"failed{at} {since}{_reason(run)}{_error(run)}; run.resume() tries again"
+            text = f"failed{at} {since}{_reason(run)}{_error(run)}; {_way_on(history)}"
         case RunState.COMPLETED:
             text = f"completed {_ago(now - run.changed_at)} ago{_continued(run)}"
         case RunState.CANCELED:
@@ -44,6 +46,17 @@ def explain(
             text = f"is in state {run.state!r}, which this version of Stepwell does not know"
     more = f"{_request(run, now)}{_attempts(run, history)}{_unread(run, unread or {})}"
     return f"Run {run.id} of {run.workflow} {text}.{more}"
+
+
+def _way_on(history: Sequence[ExecutionRow]) -> str:
+    """How a failed run is tried again."""
+    counting = [row for row in history if row.superseded_at is None and row.kind not in BESIDE]
+    errors = [row for row in history if row.superseded_at is None and row.kind == Kind.BODY]
+    escaped = details_of(errors[-1].details).get("escaped") if errors else None
+    failed = next((row for row in counting if row.position == escaped), None)
+    if failed is None or counting[-1] is failed:
+        return "run.resume() tries again"
+    return f"run.resume(from_step={failed.name!r}) makes that call and all that came after it anew"
 
 
 def _unread(run: RunRow, unread: Mapping[str, int]) -> str:
