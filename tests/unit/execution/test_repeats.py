@@ -15,7 +15,6 @@ from stepwell.entries import Execution
 from stepwell.states import ExecutionState, Kind, Reason, RunState
 from tests.unit.execution.memory import START, MemoryRun
 from tests.unit.execution.procedures import crashed_everywhere, driven, replayed
-from tests.unit.execution.test_replay_context import changed_from_outside
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -667,7 +666,7 @@ def test_what_is_changed_from_outside_between_two_ticks_stays_changed() -> None:
         workflow.context.setdefault("rate", 1)
 
     run = wait(ticks(goes, Looks), HOUR)
-    changed_from_outside(run, rate=5)
+    run.change(rate=5)
     replayed(run).drive()
     assert seen == [{"ticks": 3, "rate": 5}] * len(seen)
     assert len(seen) > 1
