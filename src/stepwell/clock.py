@@ -12,12 +12,15 @@ __all__ = [
     "ManualClock",
     "SystemClock",
     "from_micros",
+    "later",
     "require_aware",
     "require_duration",
     "to_micros",
 ]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 _SECONDS_A_DAY: Final = 86_400
 _MICROS_A_SECOND: Final = 1_000_000
 
@@ -35,6 +38,14 @@ def to_micros(instant: datetime) -> int:
 def from_micros(micros: int) -> datetime:
     """The aware UTC instant of integer microseconds since 1970-01-01 UTC."""
     return _EPOCH + timedelta(microseconds=micros)
+
+
+def later(instant: datetime, wait: timedelta) -> datetime:
+    """The instant so much later; the last one that there is, if that lies beyond it, which is as good as never."""
+    try:
+        return instant + wait
+    except OverflowError:
+        return _LAST if wait > timedelta() else _FIRST
 
 
 def require_duration(value: object, what: str) -> timedelta:

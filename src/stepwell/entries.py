@@ -109,6 +109,11 @@ class JournalEntry:
     version: int = 1
     consumes: int | None = None
 
+    @property
+    def is_progress(self) -> bool:
+        """The run has come on: a change that somebody else has made to its context is not its doing."""
+        return bool(self.executions) and self.executions[0].kind is not Kind.CONTEXT
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

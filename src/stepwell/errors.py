@@ -101,6 +101,14 @@ class WrongArguments(RunError, TypeError):
 class RunNotFound(RunError, LookupError):
     """No run has this id (or key)."""
 
+    @classmethod
+    def of(cls, run_id: object) -> RunNotFound:
+        """The error that says why there may be none."""
+        return cls(
+            f"there is no run {run_id}: the transaction that starts it is not committed yet or was rolled back, or the "
+            "run was deleted."
+        )
+
 
 class RunNotLive(RunError):
     """The run is over, so it can no longer be signalled or commanded."""
@@ -177,10 +185,10 @@ class RunFailed(RunError):
         self.reason = reason
         self.error_class = error_class
         self.error_message = error_message
-        what = f" with {error_class}: {error_message}" if error_class else ""
+        what = f" with {error_class}: {error_message or ''}" if error_class else ""
         super().__init__(
-            f"run {run_id} failed ({reason}){what}. "
-            "Its history is in run.steps; run.resume() tries the stopped step again."
+            f"run {run_id} failed ({reason}){what.rstrip(' :.')}. "
+            "Its history is in run.steps, and run.explain() says how it is tried again."
         )
 
 

@@ -5,7 +5,6 @@ Observers are told after the fact, outside of transactions. One that raises hurt
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,9 +12,11 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from stepwell.logs import facts_logger
+
 __all__ = ["Event", "EventKind", "Observer", "Observers"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 
 
 class EventKind(StrEnum):

@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from stepwell.errors import Undecodable
-
 __all__ = ["CONTEXT_MAIL", "ContextChange", "StopRequest"]
 
 CONTEXT_MAIL: Final = " context"
@@ -94,32 +92,34 @@ class ContextChange:
     Attributes:
         delta: The change, as the journal records it.
         by: Who changes it, if that was said.
+        at: When that was.
     """
 
     delta: str
     by: str | None = None
+    at: datetime | None = None
 
     @classmethod
-    def parse(cls, text: str | None) -> ContextChange:
-        """The change that a mailbox's text says.
-
-        Raises:
-            Undecodable: The text says none.
-        """
+    def parse(cls, text: str | None) -> ContextChange | None:
+        """The change that a mailbox's text says; None if it says none. Never raises."""
         try:
-            match json.loads(text or ""):
-                case {"delta": str(delta), "by": str() | None as by}:
-                    return cls(delta, by)
+            said = json.loads(text or "")
         except (ValueError, RecursionError):
-            pass
-        raise Undecodable(
-            f"a change of the context from outside cannot be read: {(text or '')[:200]!r}. The row was changed by hand "
-            "or cut off: restore or delete it, then run.resume()."
-        )
+            return None
+        match said:
+            case {"delta": str(delta), "by": str() | None as by, "at": at}:
+                return cls(delta, by, _instant(at))
+        return None
 
     def text(self) -> str:
         """The change as a mailbox keeps it."""
-        return json.dumps({"delta": self.delta, "by": self.by})
+        at = None if self.at is None else self.at.isoformat()
+        return json.dumps({"delta": self.delta, "by": self.by, "at": at})
+
+    def note(self) -> str:
+        """Who changed it, and when: what the journal keeps of it beside the change."""
+        said = {"by": self.by}
+        return json.dumps(said if self.at is None else {**said, "asked_at": self.at.isoformat()})
 
 
 def _text(value: object) -> str | None:

@@ -180,6 +180,10 @@ def signal(
     idempotency_key: str | None,
 ) -> None:
     """Send runs the signal NAME; it is kept until a step reads it."""
+    if name[:1] in '{["':
+        raise click.UsageError(
+            f"{name} looks like a payload, which --payload takes; the signal's name comes last."
+        )
     # What the library would log about it is part of the answer.
     logging.getLogger("stepwell.engine.signalling").addHandler(logging.NullHandler())
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from stepwell.cli.terminal import printable
+from stepwell.logs import Facts
+from stepwell.texts import printable
 
 __all__ = ["JSONLines", "LogFormat", "TextLines", "set_up_logging"]
 
@@ -28,7 +29,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         facts = "  ".join(f"{name}={_shown(value)}" for name, value in _facts(record).items())
-        line = f"{_instant(record)} {record.levelname:<7} {printable(record.getMessage())}"
+        line = f"{_instant(record)} {record.levelname:<7} {printable(_message(record))}"
         lines = [f"{line}  {facts}" if facts else line]
         if record.exc_info:
             trace = printable(self.formatException(record.exc_info), keep_lines=True)
@@ -44,7 +45,7 @@ class JSONLines(logging.Formatter):
             "time": _instant(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
             **_facts(record),
         }
         if record.exc_info:
@@ -68,6 +69,13 @@ def set_up_logging(chosen: LogFormat | None, level: str) -> None:
     root.setLevel(level.upper())
     # It tells about its own set-up with every look at the schema.
     logging.getLogger("alembic").setLevel(max(root.level, logging.WARNING))
+
+
+def _message(record: logging.LogRecord) -> str:
+    """What is said, without the facts behind it: they have fields of their own here."""
+    if isinstance(record.args, tuple) and record.args and isinstance(record.args[0], Facts):
+        return record.msg.removesuffix("%s")
+    return record.getMessage()
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:

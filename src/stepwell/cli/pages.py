@@ -12,10 +12,11 @@ from rich.text import Text
 
 from stepwell.cli.notes import cursor_of, error_of, note_of, orphans_of, request_of, title_of
 from stepwell.cli.progress import Meter, progress_text, read_progress
-from stepwell.cli.terminal import Column, printable, say, table, width
+from stepwell.cli.terminal import Column, say, table, width
 from stepwell.cli.words import counted, exact, instant, short_instant, span
 from stepwell.states import ExecutionState
 from stepwell.store.rows import ExecutionRow, RunRow
+from stepwell.texts import printable
 
 __all__ = ["show_run", "show_runs"]
 

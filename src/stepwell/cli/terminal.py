@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -16,12 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from stepwell.cli.exits import OutputClosed
+from stepwell.texts import printable
 
-__all__ = ["Column", "complain", "printable", "say", "say_json", "say_json_line", "table", "width"]
+__all__ = ["Column", "complain", "say", "say_json", "say_json_line", "table", "width"]
 
-_UNSAFE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_TURNS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that make a terminal show text in another order than it has."""
 _WIDE: Final = 200
 
 
@@ -40,29 +37,6 @@ class Column:
     is_whole: bool = False
     folds: bool = False
     is_number: bool = False
-
-
-def printable(text: object, *, keep_lines: bool = False) -> str:
-    """A text in which control characters are written out as escapes.
-
-    Args:
-        text: Anything; its ``str()`` is taken.
-        keep_lines: Leave line breaks and tabs as they are.
-    """
-    kept = "\n\t" if keep_lines else ""
-    return "".join(
-        character if character in kept or not _is_unsafe(character) else _escape(character)
-        for character in str(text)
-    )
-
-
-def _is_unsafe(character: str) -> bool:
-    return character in _TURNS or unicodedata.category(character) in _UNSAFE
-
-
-def _escape(character: str) -> str:
-    known = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-    return known.get(character) or character.encode("unicode_escape").decode("ascii")
 
 
 def width() -> int:

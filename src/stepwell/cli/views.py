@@ -15,10 +15,11 @@ from rich.text import Text
 from stepwell.cli.documents import instant, stored
 from stepwell.cli.notes import error_of, kind_of, request_of, short_cursor
 from stepwell.cli.progress import progress_text
-from stepwell.cli.terminal import printable, say, say_json_line
+from stepwell.cli.terminal import say, say_json_line
 from stepwell.cli.watching import MOST, Look, Sight
 from stepwell.cli.words import exact, span
 from stepwell.states import ExecutionState, RunState
+from stepwell.texts import printable
 
 __all__ = ["JSONView", "LineView", "LiveView", "View", "open_view"]
 

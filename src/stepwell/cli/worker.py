@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 from datetime import timedelta
@@ -14,11 +13,12 @@ from stepwell.cli.application import Application, app_option, require_file
 from stepwell.cli.logs import LogFormat, set_up_logging
 from stepwell.definition.registry import known_workflows
 from stepwell.engine.engine import Stepwell
+from stepwell.logs import facts_logger
 from stepwell.worker.worker import Worker
 
 __all__ = ["worker"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 
 
 @click.command()

@@ -78,6 +78,9 @@ def key_wanted(wanted: Wanted, codec: Canonical) -> RunKey | None:
     if wanted.hero is not None and not wanted.args and not is_by_hero:
         return None
     call = Call(cls, wanted.hero, dict(wanted.args))
+    if _is_named_so(wanted):
+        named = name_key(call, codec)
+        return None if named is None else RunKey(named.text, None)
     try:
         key = unique_key(call, codec)
     except WrongArguments:
@@ -93,6 +96,19 @@ def key_wanted(wanted: Wanted, codec: Canonical) -> RunKey | None:
             "or hero=."
         )
     return key
+
+
+def _is_named_so(wanted: Wanted) -> bool:
+    """What is said is exactly what runs of the class are called by, and not what makes them unique."""
+    said = {*wanted.args, *(() if wanted.hero is None else ("hero",))}
+    named, unique = (_names(setting_of(wanted.workflow, each)) for each in ("identified_by", "unique_by"))
+    return named == said != unique
+
+
+def _names(setting: object) -> set[str] | None:
+    """The arguments that a setting names; None if it names none."""
+    names = (setting,) if isinstance(setting, str) else setting
+    return set(names) if isinstance(names, tuple) else None
 
 
 def _named(hero: Any, args: Mapping[str, Any]) -> str:

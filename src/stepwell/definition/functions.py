@@ -20,6 +20,7 @@ __all__ = [
     "parameters_of",
     "required_of",
     "stray_global",
+    "truth_of",
 ]
 
 _READS_A_GLOBAL: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
@@ -76,6 +77,22 @@ def broken_condition(function: object) -> str | None:
         return "is async: the coroutine that it makes would always count as true. Use a plain function"
     others = required_of(function)
     return f"must take only the workflow; it also wants {', '.join(others)}" if others else None
+
+
+def truth_of(answer: object) -> bool:
+    """Whether a condition's answer is a true one.
+
+    Raises:
+        TypeError: It is a coroutine, a generator or the like, which would always count as true.
+    """
+    if inspect.isawaitable(answer) or inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        if inspect.iscoroutine(answer) or inspect.isgenerator(answer):
+            answer.close()
+        raise TypeError(
+            f"a condition answered a {type(answer).__name__}, which would always count as true: make it a plain "
+            "function that answers True or False, and do what takes waiting in a step before it"
+        )
+    return bool(answer)
 
 
 def broken_receiver(function: Callable[..., Any]) -> str | None:

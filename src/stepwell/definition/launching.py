@@ -60,10 +60,10 @@ class Launcher(Generic[H]):
     options: StartOptions
 
     @overload
-    def start(self: Launcher[None], *args: Any, **kwargs: Any) -> Run: ...
+    def start(self: Launcher[None], /, *args: Any, **kwargs: Any) -> Run: ...
     @overload
-    def start(self, hero: H, *args: Any, **kwargs: Any) -> Run: ...
-    def start(self, *args: Any, **kwargs: Any) -> Run:
+    def start(self, /, hero: H, *args: Any, **kwargs: Any) -> Run: ...
+    def start(self, /, *args: Any, **kwargs: Any) -> Run:
         """Start a run with these options; the arguments are those of ``Workflow.start``."""
         call = call_of(self.workflow, args, kwargs)
         return starter_for(self.options).start(call, self.options)

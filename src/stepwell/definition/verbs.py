@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
 from stepwell.definition import checks
 from stepwell.definition.durable import durable, durable_one_off
+from stepwell.definition.functions import is_async, is_generator
 from stepwell.definition.options import broken_policies
 from stepwell.definition.repeats import RepeatOptions, repetition_of
 from stepwell.definition.runtime import Runtime, current
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Verbs"]
 
+_MOMENT: Final = timedelta(seconds=1)
 P = ParamSpec("P")
 T = TypeVar("T")
 _EVERY = timedelta(minutes=1)
@@ -44,7 +47,7 @@ class Verbs:
     # steps and other workflows
 
     @durable_one_off
-    def step(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def step(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function as a step of this name, once, and answer its result; for what is no method.
 
         Args:
@@ -172,7 +175,7 @@ class Verbs:
         Args:
             condition: A method, its name or a function; a true answer ends the wait. It may read ``self.hero`` and
                 ``self.session``, and must not write.
-            timeout: How long to wait, from the first look; None waits for ever.
+            timeout: How long to wait, from the first look; None waits for ever, zero and less only looks.
             every: How long after one look comes the next; the last one falls on the timeout.
             default: The answer if time ran out. Not given, that raises.
             name: Its name in the journal; the condition's own by default.
@@ -186,8 +189,9 @@ class Verbs:
             WaitTimedOut: Time ran out; journaled, so that it is raised at each replay alike.
             StepFailed: The condition raised, and no policy absorbed it.
         """
-        poll = Poll(condition, every, timeout, default)
-        _refuse(broken_poll(poll), "wait_until():")
+        poll = Poll(condition, every, _no_less_than_none(timeout), default)
+        limit = _MOMENT if poll.timeout == timedelta() else poll.timeout
+        _refuse(broken_poll(replace(poll, timeout=limit)), "wait_until():")
         _refuse_condition(condition, "wait_until()")
         _refuse_name(name, "wait_until()")
         return self._program("wait_until()").wait_until(poll, name, {"on_exception": _policies(on_exception)})
@@ -278,7 +282,8 @@ class Verbs:
         if unknown := given.keys() - RepeatOptions.__annotations__.keys():
             known = ", ".join(["every", "until", *RepeatOptions.__annotations__])
             raise TypeError(f"repeat() has no option {min(unknown)!r}; it has {known}")
-        name = given.pop("name", None) or getattr(fn, "__name__", "repeat").strip("<>")
+        name = given.pop("name", None)
+        name = getattr(fn, "__name__", "repeat").strip("<>") if name is None else name
         _refuse(checks.broken_name(name), "repeat(): name")
         try:
             repetition = repetition_of(fn, every, until, **given)
@@ -306,7 +311,8 @@ class Verbs:
 
         Args:
             name: The signal's name.
-            timeout: How long to wait, from when the call is first reached; None waits for ever.
+            timeout: How long to wait, from when the call is first reached; None waits for ever, zero and less only
+                looks into the mailbox.
             deadline: The same as an aware instant; excludes ``timeout``.
             default: The answer if nothing came in time. Not given, that raises.
 
@@ -320,7 +326,8 @@ class Verbs:
             raise TypeError("wait_for_signal(): timeout and deadline exclude each other; give one of them")
         if deadline is not None:
             _refuse(checks.broken_instant(deadline), "wait_for_signal(): deadline")
-        limit = timeout if deadline is None else timedelta(seconds=1)
+        timeout = _no_less_than_none(timeout)
+        limit = _MOMENT if deadline is not None or timeout == timedelta() else timeout
         _refuse(broken_signal(Signal(name, limit, default)), "wait_for_signal():")
         return self._program("wait_for_signal()").wait_for_signal(Signal(name, timeout, default), deadline)
 
@@ -370,6 +377,11 @@ class Verbs:
         return runtime
 
 
+def _no_less_than_none(timeout: timedelta | None) -> timedelta | None:
+    """What is left of a time that ``run()`` has computed: of one that is over already, nothing."""
+    return max(timeout, timedelta()) if isinstance(timeout, timedelta) else timeout
+
+
 def _refuse(problem: str | None, what: str) -> None:
     if problem is not None:
         raise TypeError(f"{what} {problem}")
@@ -381,8 +393,20 @@ def _refuse_name(name: str | None, verb: str) -> None:
 
 
 def _refuse_condition(condition: object, verb: str) -> None:
+    if isinstance(condition, BoundStep):
+        raise TypeError(
+            f"{verb} looks at its condition again and again, and {condition.name!r} is a step, which happens once: "
+            "give a plain method, without @step"
+        )
+    if isinstance(condition, datetime) and verb.startswith("wait_until"):
+        raise TypeError(f"{verb} takes a condition; for an instant write self.sleep_until(...)")
     if not callable(condition) and not isinstance(condition, str):
         raise TypeError(f"{verb} takes a method, its name or a function; got {condition!r}")
+    if callable(condition) and (is_async(condition) or is_generator(condition)):
+        raise TypeError(
+            f"{verb}: the condition is async or a generator function, whose answer would always count as true. Use a "
+            "plain function, and do what takes waiting in a step before it"
+        )
 
 
 def _policies(given: Policy | Sequence[Policy]) -> tuple[Policy, ...]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from stepwell.definition import checks
+from stepwell.definition.functions import truth_of
 from stepwell.definition.unset import UNSET
 
 __all__ = ["Child", "Poll", "Signal", "broken_poll", "broken_signal"]
@@ -130,7 +131,7 @@ class Poll:
         """Ask the condition once; what it raises passes through."""
         condition = self.condition
         answer = getattr(workflow, condition)() if isinstance(condition, str) else condition(workflow)
-        return bool(answer)
+        return truth_of(answer)
 
 
 def broken_signal(signal: Signal) -> str | None:

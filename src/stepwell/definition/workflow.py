@@ -48,7 +48,8 @@ class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
     """A multi-step process that survives crashes, deploys and restarts.
 
     Derive from it and decorate methods with ``@step``: they run from top to bottom, each until it is done and
-    recorded, with waits of seconds or months between them. ``Workflow[User]`` is about a ``User``: the *hero* of its runs.
+    recorded, with waits of seconds or months between them. ``Workflow[User]`` is about a ``User``: the *hero* of its
+    runs.
 
     An instance belongs to one activation: between two steps it may be made anew, in another process, so what
     one step leaves for the next belongs into ``self.context``. For a unit test make one by hand; its steps
@@ -130,12 +131,12 @@ class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
 
     @overload
     @classmethod
-    def start(cls: type[Workflow[None]], *args: Any, **kwargs: Any) -> Run: ...
+    def start(cls: type[Workflow[None]], /, *args: Any, **kwargs: Any) -> Run: ...
     @overload
     @classmethod
-    def start(cls: type[Workflow[H]], hero: H, *args: Any, **kwargs: Any) -> Run: ...
+    def start(cls: type[Workflow[H]], /, hero: H, *args: Any, **kwargs: Any) -> Run: ...
     @classmethod
-    def start(cls: type[Workflow[Any]], *args: Any, **kwargs: Any) -> Run:
+    def start(cls: type[Workflow[Any]], /, *args: Any, **kwargs: Any) -> Run:
         """Start a run and return a handle on it.
 
         Args:
@@ -187,12 +188,12 @@ class Workflow(Hooks, Verbs, Findable, Generic[H], metaclass=WorkflowMeta):
 
     @overload
     @classmethod
-    def with_args(cls: type[Workflow[None]], *args: Any, **kwargs: Any) -> Call: ...
+    def with_args(cls: type[Workflow[None]], /, *args: Any, **kwargs: Any) -> Call: ...
     @overload
     @classmethod
-    def with_args(cls: type[Workflow[H]], hero: H, *args: Any, **kwargs: Any) -> Call: ...
+    def with_args(cls: type[Workflow[H]], /, hero: H, *args: Any, **kwargs: Any) -> Call: ...
     @classmethod
-    def with_args(cls: type[Workflow[Any]], *args: Any, **kwargs: Any) -> Call:
+    def with_args(cls: type[Workflow[Any]], /, *args: Any, **kwargs: Any) -> Call:
         """The arguments of one start as a value, for :meth:`start_many`; checked, and nothing is started.
 
         Raises:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from stepwell.clock import from_micros
 from stepwell.definition.registry import find_workflow, is_procedural
@@ -18,9 +20,9 @@ from stepwell.engine.honouring import honour
 from stepwell.engine.leases import Lease
 from stepwell.engine.store_journal import Place, StoreJournal
 from stepwell.entries import Settlement
-from stepwell.errors import DefinitionError, Undecodable, UnknownWorkflow
+from stepwell.errors import DefinitionError, StoreError, Undecodable, UnknownWorkflow
 from stepwell.execution.errors import describe
-from stepwell.execution.journal import Fact, RunFacts
+from stepwell.execution.journal import Fact, RunFacts, WritesRefused
 from stepwell.execution.linear import LinearDriver
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.notices import Notices
@@ -28,7 +30,9 @@ from stepwell.execution.recorder import Recorder
 from stepwell.execution.replay import ReplayDriver
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.suspension import LeaseLost
+from stepwell.logs import facts_logger
 from stepwell.states import Reason, RunState
+from stepwell.store.reads import last_end
 from stepwell.store.rows import RunRow
 from stepwell.texts import details_of
 
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["activate", "replayed"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _FIRST_DEFERRAL: Final = timedelta(seconds=15)
 _LONGEST_DEFERRAL: Final = timedelta(minutes=5)
 _MOST_DOUBLINGS: Final = 8
@@ -80,7 +84,8 @@ def activate(
         None when the lease was lost: whoever has the run now goes on from what is durable.
     """
     try:
-        activated = _prepared(engine, run, lease, place, known, journal)
+        # What an author's code leaves in context variables is seen by no other run of this thread.
+        activated = copy_context().run(_prepared, engine, run, lease, place, known, journal)
     except LeaseLost:
         _log.warning("a lease was lost", extra={"action": "activation.lost", **_facts(run)})
         return None
@@ -121,16 +126,27 @@ def _prepared(
     try:
         return driver(recorder).drive()
     except Undecodable as error:
-        return _unreadable(recorder, error)
+        # A row of the journal that no call of the author's asks for.
+        return _broken_down(recorder, Reason.UNDECODABLE, error)
+    except (SQLAlchemyError, StoreError):
+        raise
+    except Exception as error:
+        # Nobody expected it there, and the next worker would fare no better.
+        _log.exception("a run could not be driven", extra={"action": "activation.failed", **_facts(run)})
+        return _broken_down(recorder, Reason.STEP_FAILED, _said_by(error))
 
 
-def _unreadable(recorder: Recorder, error: Undecodable) -> Activated:
-    """A row of the journal that no call of the author's asks for cannot be read back."""
-    recorder.context.roll_back()
-    ended = recorder.stop(_failure(Reason.UNDECODABLE, error), next_step=recorder.current_step)
+def _said_by(error: Exception) -> BaseException:
+    return error.error if isinstance(error, WritesRefused) else error
+
+
+def _broken_down(recorder: Recorder, reason: Reason, error: BaseException) -> Activated:
+    """The run cannot be driven on: a person must look at it."""
+    recorder.context.forget()
+    ended = recorder.stop(_failure(reason, error), next_step=recorder.current_step)
     if ended is None:
-        # Somebody has asked for the step to be left out, which nobody can without the journal.
-        return recorder.answer() or _unreadable(recorder, error)
+        # Somebody has asked for the step to be left out, which nobody can without driving it.
+        return recorder.answer() or _broken_down(recorder, reason, error)
     if recorder.settled is not None:
         Notices(recorder, ActivationRuntime(recorder)).settled(recorder.settled, error)
     return replace(ended, error=error)
@@ -243,8 +259,12 @@ def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
     details = details_of(run.details)
     known = details.get("deferred")
     since: dict[str, Any] = known if isinstance(known, dict) else {}
-    # One that ended long ago (a worker that knew the run drove it meanwhile) is not this one.
-    if since.get("reason") != deferred.reason or now.timestamp() - since["last"] > _FORGOTTEN.total_seconds():
+    # One that ended long ago is not this one, nor one since which a worker that knows the run has driven it.
+    if (
+        since.get("reason") != deferred.reason
+        or now.timestamp() - since["last"] > _FORGOTTEN.total_seconds()
+        or _was_driven_since(engine, run, since["last"])
+    ):
         since = {"reason": str(deferred.reason), "at": now.timestamp(), "last": now.timestamp(), "times": 0}
     if now.timestamp() - since["at"] >= engine.unknown_grace.total_seconds():
         details.pop("deferred", None)
@@ -263,6 +283,12 @@ def _deferral(engine: Stepwell, run: RunRow, deferred: _Deferred) -> Settlement:
     return Settlement(
         RunState.WAITING, reason=deferred.reason, wake_at=now + wait, details=json.dumps(details)
     )
+
+
+def _was_driven_since(engine: Stepwell, run: RunRow, moment: float) -> bool:
+    with engine.reading() as connection:
+        last = last_end(connection, run.id)
+    return last is not None and last.timestamp() > moment
 
 
 def _failure(reason: Reason, error: BaseException) -> Settlement:

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from stepwell.definition.starting import StartOptions
 from stepwell.errors import RunNotFound
-from stepwell.execution.context import Context, handed_over, taken_out
+from stepwell.execution.changes import change_in, taken_out
+from stepwell.execution.context import Context, handed_over
 from stepwell.requests import ContextChange
 from stepwell.store.mailbox import context_and_changes
 from stepwell.texts import storable_or_none
@@ -56,6 +57,14 @@ class RunContext(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"RunContext({dict(self._context)!r})"
 
+    def __setitem__(self, name: str, value: object) -> None:
+        raise TypeError(f"what is set here would change a copy only: write run.context.update({name}=...)")
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(
+            f"what is taken out here would change a copy only: write run.context.delete({name!r})"
+        )
+
     def with_options(
         self, *, by: str | None = None, session: Any = None, connection: Any = None
     ) -> RunContext:
@@ -101,7 +110,7 @@ class RunContext(Mapping[str, Any]):
             self._change(taken_out(names))
 
     def _change(self, delta: str) -> None:
-        change = ContextChange(delta, self._by)
+        change = ContextChange(delta, self._by, self._engine.now())
         self._engine.signals.change_context(self._run_id, change, self._options)
         self._context.apply(delta)
 
@@ -116,9 +125,9 @@ def current_context(engine: Stepwell, run_id: UUID) -> Context:
     with engine.reading() as connection:
         found = context_and_changes(connection, run_id)
     if found is None:
-        raise RunNotFound(f"there is no run {run_id}: it was deleted, or its transaction was rolled back.")
+        raise RunNotFound.of(run_id)
     text, changes = found
     context = Context(text, engine.codec)
     for change in changes:
-        context.apply(ContextChange.parse(change).delta)
+        context.apply(change_in(change).delta)
     return context

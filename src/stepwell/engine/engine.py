@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -32,6 +31,7 @@ from stepwell.engine.starting import Starts
 from stepwell.engine.transactions import current_step_scope
 from stepwell.errors import RunNotFound, StoreError
 from stepwell.execution.recorder import RESULT_LIMIT
+from stepwell.logs import facts_logger
 from stepwell.observer import Event, EventKind, Observer, Observers
 from stepwell.serialization import Codec, RecordAdapter
 from stepwell.states import OPEN, RunState
@@ -46,7 +46,7 @@ from stepwell.store.reads import find_run
 
 __all__ = ["Stepwell"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _LEASE: Final = timedelta(seconds=30)
 _RENEWAL_TRIES: Final = 25
 _UNKNOWN_GRACE: Final = timedelta(hours=1)

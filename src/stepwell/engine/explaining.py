@@ -17,9 +17,21 @@ __all__ = ["explain"]
 
 
 def explain(
-    run: RunRow, history: Sequence[ExecutionRow], now: datetime, unread: Mapping[str, int] | None = None
+    run: RunRow,
+    history: Sequence[ExecutionRow],
+    now: datetime,
+    unread: Mapping[str, int] | None = None,
+    changes: int = 0,
 ) -> str:
-    """A sentence or two: where the run stands, since when, and who can release it."""
+    """A sentence or two: where the run stands, since when, and who can release it.
+
+    Args:
+        run: Its row.
+        history: Its journal.
+        now: The instant to tell ages by.
+        unread: How many signals of each name nobody has read.
+        changes: How many changes of its context from outside it has not taken up.
+    """
     at = f" at step {run.current_step!r}" if run.current_step else ""
     since = f"since {_ago(now - run.changed_at)}"
     match run.state:
@@ -45,6 +57,7 @@ def explain(
         case _:
             text = f"is in state {run.state!r}, which this version of Stepwell does not know"
     more = f"{_request(run, now)}{_attempts(run, history)}{_unread(run, unread or {})}"
+    more += f"{_changes(run, changes)}{_orphans(run)}"
     return f"Run {run.id} of {run.workflow} {text}.{more}"
 
 
@@ -66,6 +79,21 @@ def _unread(run: RunRow, unread: Mapping[str, int]) -> str:
     return f" Signals that were never read: {names}." if run.finished_at else f" Unread signals: {names}."
 
 
+def _changes(run: RunRow, count: int) -> str:
+    if not count:
+        return ""
+    what = f"{count} changes" if count > 1 else "A change"
+    return f" {what} of its context {'came too late' if run.finished_at else 'not taken up yet'}."
+
+
+def _orphans(run: RunRow) -> str:
+    """Calls that are recorded and that the code did not come to."""
+    names = details_of(run.details).get("orphans")
+    if not isinstance(names, list) or not names:
+        return ""
+    return f" Recorded calls that run() did not come to: {', '.join(map(str, names))}."
+
+
 def _ago(span: timedelta) -> str:
     seconds = max(0, int(span.total_seconds()))
     for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
@@ -85,7 +113,10 @@ def _awaited(run: RunRow, history: Sequence[ExecutionRow]) -> str:
     # In run() the wait is called like the signal; a declared step's has the signal's name as its key.
     names = [row.name if _is_numbered(row.key) else row.key for row in waits if row.kind == Kind.SIGNAL]
     if names:
-        return f"the signal {names[-1]!r}: run.signal({names[-1]!r}) sends it"
+        until = (
+            f", until {_instant(waits[-1].scheduled_for)} at the latest" if waits[-1].scheduled_for else ""
+        )
+        return f"the signal {names[-1]!r}{until}: run.signal({names[-1]!r}) sends it"
     called = _called(waits)
     if called is not None:
         return f"run {called['child']} of {called['workflow']}, which it has called, to be over"
@@ -139,7 +170,9 @@ def _lease(run: RunRow, now: datetime) -> str:
 
 
 def _deadline(run: RunRow) -> str:
-    return f", looked at again at {_instant(run.wake_at)}" if run.wake_at else ""
+    if run.wake_at is None or run.reason == Reason.SIGNAL:
+        return ""
+    return f", looked at again at {_instant(run.wake_at)}"
 
 
 def _reason(run: RunRow) -> str:
@@ -147,7 +180,9 @@ def _reason(run: RunRow) -> str:
 
 
 def _error(run: RunRow) -> str:
-    return f" with {run.error_class}: {run.error_message}" if run.error_class else ""
+    said = f" with {run.error_class}: {run.error_message or ''}" if run.error_class else ""
+    # What follows begins with a sign of its own.
+    return said.rstrip(" :.")
 
 
 def _by(history: Sequence[ExecutionRow], verb: str) -> str:

@@ -44,10 +44,18 @@ def find_open(engine: Stepwell, wanted: Wanted, options: StartOptions, missing: 
         return Run(engine, found.id, created=False)
     if missing == "ignore":
         return None
-    name = wanted.workflow.__name__
+    name, who = wanted.workflow.__name__, _named(wanted, engine)
     if found is not None:
-        raise RunNotLive(f"run {found.id} of {name}, with {wanted}, is {found.state}: it is over.")
-    raise RunNotFound(f'no run of {name} with {wanted} is open. With missing="ignore" that is no error.')
+        raise RunNotLive(f"run {found.id} of {name}, with {who}, is {found.state}: it is over.")
+    raise RunNotFound(f'no run of {name} with {who} is open. With missing="ignore" that is no error.')
+
+
+def _named(wanted: Wanted, engine: Stepwell) -> str:
+    """What is said of the run, for people: of a record, which one it is."""
+    if wanted.hero is None:
+        return str(wanted)
+    kind, key = hero_columns(wanted.hero, engine.codec)
+    return f"hero={kind.rpartition(':')[2]} {key}"
 
 
 def _find(engine: Stepwell, connection: Connection, wanted: Wanted) -> RunRow | None:

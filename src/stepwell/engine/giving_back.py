@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from sqlalchemy import Connection
 from stepwell.engine.leases import Lease
 from stepwell.engine.run import has_hook
 from stepwell.errors import RunError
+from stepwell.logs import facts_logger
 from stepwell.requests import StopRequest
 from stepwell.states import RunState
 from stepwell.store.commands import Answer, Done
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["give_back_unbegun"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _HONOURED: Final = ("pause", "cancel")
 
 

@@ -9,7 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from stepwell.clock import require_aware, require_duration
+from sqlalchemy.exc import DBAPIError
+
+from stepwell.clock import later, require_aware, require_duration
 from stepwell.definition.registry import find_workflow
 from stepwell.definition.runtime import current
 from stepwell.definition.starting import StartOptions
@@ -28,7 +30,7 @@ from stepwell.errors import (
 from stepwell.states import Kind, RunState
 from stepwell.store.children import successor_of
 from stepwell.store.commands import Answer
-from stepwell.store.mailbox import unread_names
+from stepwell.store.mailbox import unread_changes, unread_names
 from stepwell.store.reads import find_run, history
 from stepwell.store.rows import RunRow
 from stepwell.texts import storable_or_none
@@ -40,6 +42,7 @@ __all__ = ["Run", "has_hook"]
 
 _FIRST_POLL: Final = 0.005
 _LONGEST_POLL: Final = 0.5
+_PATIENCE: Final = 30.0
 _NO_CALLS: Final = frozenset({Kind.COMMAND, Kind.BODY, Kind.RECOVERY, Kind.CONTEXT})
 
 
@@ -78,9 +81,7 @@ class Run:
         with self._engine.reading() as connection:
             row = find_run(connection, self.id)
         if row is None:
-            raise RunNotFound(
-                f"there is no run {self.id}: it was deleted, or its transaction was rolled back."
-            )
+            raise RunNotFound.of(self.id)
         return row
 
     @property
@@ -147,7 +148,7 @@ class Run:
             limit = time.monotonic() + require_duration(timeout, "timeout").total_seconds()
         pause, seen, run = _FIRST_POLL, 0, self
         while True:
-            row = run.info()
+            row = run._info_in_time(limit)
             successor = successor_of(row)
             if successor is not None:
                 run = Run(self._engine, successor)
@@ -160,6 +161,18 @@ class Run:
                 raise ResultTimeout(f"run {row.id} is {row.state} after {timeout}: {run.explain()}")
             seen = self._engine.hub.wait_for_ending(seen, pause if left is None else min(pause, left))
             pause = min(pause * 1.5, _LONGEST_POLL)
+
+    def _info_in_time(self, limit: float | None) -> RunRow:
+        """The row; a connection that broke is made anew, for as long as there is time, and half a minute at most."""
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self.info()
+            except DBAPIError as error:
+                late = time.monotonic() >= (give_up if limit is None else min(limit, give_up))
+                if late or not self._engine.database.is_connection_error(error):
+                    raise
+                time.sleep(_LONGEST_POLL)
 
     def _raise_if_stopped(self, row: RunRow) -> None:
         if row.state == RunState.FAILED:
@@ -174,10 +187,10 @@ class Run:
         with self._engine.reading() as connection:
             row = find_run(connection, self.id)
             journal = history(connection, self.id)
-            unread = unread_names(connection, self.id)
+            unread, changes = unread_names(connection, self.id), unread_changes(connection, self.id)
         if row is None:
-            raise RunNotFound(f"there is no run {self.id}")
-        return explain(row, journal, self._engine.now(), unread)
+            raise RunNotFound.of(self.id)
+        return explain(row, journal, self._engine.now(), unread, changes)
 
     def _decoded(self, text: str, what: str) -> Any:
         return self._engine.codec.loads(text, what=f"{what} of run {self.id}")
@@ -381,7 +394,7 @@ class Run:
             require_duration(at, "at")
 
         def instant(now: datetime) -> datetime:
-            return now + at if isinstance(at, timedelta) else at or now
+            return later(now, at) if isinstance(at, timedelta) else at or now
 
         return self._engine.command(
             self.id,

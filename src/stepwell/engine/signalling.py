@@ -7,7 +7,6 @@ else's transaction takes. The nudge follows after the commit; if it never comes,
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -22,6 +21,7 @@ from stepwell.definition.starting import StartOptions
 from stepwell.engine.transactions import current_step_scope, place_of
 from stepwell.errors import DefinitionError, RunError, RunNotFound, RunNotLive, UnknownWorkflow
 from stepwell.ids import new_token
+from stepwell.logs import facts_logger
 from stepwell.observer import EventKind
 from stepwell.requests import CONTEXT_MAIL, ContextChange
 from stepwell.states import TERMINAL
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PAYLOAD_LIMIT", "Signals"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 PAYLOAD_LIMIT: Final = 1024 * 1024
 
 
@@ -103,6 +103,8 @@ class Signals:
         after: list[Callable[[], None]] = []
 
         def insert(connection: Connection) -> bool:
+            if self._engine.database.dialect.keeps_snapshots:
+                self._look_at_newest(message)
             return self._find_reader(connection, message) is not None and self._insert_pending(
                 connection, message, after
             )
@@ -194,6 +196,12 @@ class Signals:
             )
         elif message.name is not None:
             self._engine.observe(EventKind.SIGNAL, message.run_id, name=message.name)
+
+    def _look_at_newest(self, message: Message) -> None:
+        """Raise if the run is over by now, though the caller's transaction may show it as it was when that began."""
+        with self._engine.reading() as connection:
+            if find_run(connection, message.run_id) is not None:
+                self._find_reader(connection, message)
 
     @staticmethod
     def _find_reader(connection: Connection, message: Message) -> RunRow | None:

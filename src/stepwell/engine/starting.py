@@ -8,7 +8,6 @@ that the caller's transaction stays usable.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,7 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from stepwell.clock import require_aware, to_micros
+from stepwell.clock import later, require_aware, to_micros
 from stepwell.definition.identity import RunKey, run_key
 from stepwell.definition.registry import find_workflow
 from stepwell.definition.starting import Call, Parentage, StartOptions
@@ -25,8 +24,9 @@ from stepwell.engine.heroes import hero_columns
 from stepwell.engine.refusal import refusal
 from stepwell.engine.run import Run
 from stepwell.engine.transactions import Place, place_of
-from stepwell.errors import DefinitionError, RunAlreadyExists, StoreError
+from stepwell.errors import DefinitionError, RunAlreadyExists, RunError, StoreError
 from stepwell.ids import new_run_id
+from stepwell.logs import facts_logger
 from stepwell.observer import EventKind
 from stepwell.states import Reason, RunState
 from stepwell.store.identities import discard, holder_of, take_place
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ARGS_LIMIT", "Starts"]
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = facts_logger(__name__)
 ARGS_LIMIT: Final = 1024 * 1024
 _MOST_ROUNDS: Final = 10
 _ROWS_AT_ONCE: Final = 1000
@@ -193,6 +193,11 @@ class Starts:
         for _ in range(_MOST_ROUNDS):
             holder, row = self._holder(connection, place, start), start.row
             if holder is not None:
+                if holder.id == row.get("parent_id"):
+                    raise RunError(
+                        f"run {holder.id} calls a run of its own identity, which is itself, and would wait for ever: "
+                        "call it with other arguments, or begin anew with self.start_over(...)."
+                    )
                 if holder.id == start.id or self._answers(start, holder, options):
                     return holder
                 row = self._row_instead_of(connection, start, holder)
@@ -282,7 +287,7 @@ def _warn_of_namesakes(name: str) -> None:
 def _instant(at: datetime | timedelta | None, now: datetime) -> datetime | None:
     if at is None:
         return None
-    return now + at if isinstance(at, timedelta) else require_aware(at, "at")
+    return later(now, at) if isinstance(at, timedelta) else require_aware(at, "at")
 
 
 def _options_text(cls: Any, options: StartOptions, at: datetime | None) -> str | None:

@@ -8,7 +8,6 @@ so slow work goes first.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from stepwell.engine.step_session import StepSession
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import HeroGone, RecordGone, RunError
 from stepwell.execution.journal import TransientConflict, WritesRefused
+from stepwell.logs import facts_logger
 from stepwell.serialization import Codec, RecordRef
 from stepwell.shield import shielded
 from stepwell.store.database import AnswerLost, Database
@@ -31,7 +31,7 @@ from stepwell.store.database import AnswerLost, Database
 __all__ = ["StepScope"]
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _LONG_ON_SQLITE: Final = 1.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +17,20 @@ from stepwell.engine.leases import Lease
 from stepwell.engine.step_scope import StepScope
 from stepwell.engine.succession import succeed
 from stepwell.entries import Execution, JournalEntry, Settlement, Verdict
-from stepwell.execution.journal import Body, ChildFacts, Fact, Letter, Scope, Succession, TransientConflict
+from stepwell.errors import StoreError
+from stepwell.execution.journal import (
+    Body,
+    ChildFacts,
+    Fact,
+    Letter,
+    Scope,
+    Succession,
+    TransientConflict,
+    WritesRefused,
+)
 from stepwell.execution.suspension import Interrupted, LeaseLost
 from stepwell.ids import new_token
+from stepwell.logs import facts_logger
 from stepwell.observer import Event, EventKind
 from stepwell.serialization import RecordRef
 from stepwell.states import UNFINISHED, ExecutionState, Kind, RunState
@@ -35,8 +45,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "StoreJournal"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _LONGEST_PAUSE: Final = 2.0
+_MOST_CUTS: Final = 6
+"""So often in a row a write may be cut off while others arrive: then it is the write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +326,7 @@ class StoreJournal:
             return self._engine.claims.standing(connection, self._lease.run_id)
 
     def _write(self, entry: JournalEntry) -> Verdict:
+        cut_off = 0
         while True:
             try:
                 return self._database.write(entry)
@@ -324,12 +337,18 @@ class StoreJournal:
             except WriteLockBusy:
                 if self._place.is_abandoned():
                     raise
-            except AnswerLost:
+            except AnswerLost as lost:
+                cut_off += 1
                 token = self._rotate(entry.token)
                 if self._is_there(entry):
                     return Verdict(True, *self._look_at_requests())
+                if self._place.is_abandoned():
+                    raise LeaseLost from lost
+                if cut_off >= _MOST_CUTS:
+                    raise WritesRefused(_cut_off(lost)) from lost
                 # It can no longer arrive late: the old token is gone. Say it again under the new one.
                 entry = replace(entry, token=token)
+                time.sleep(0.02 * 2**cut_off)
 
     def _write_with(self, scope: Scope, entry: JournalEntry) -> Verdict:
         try:
@@ -339,7 +358,9 @@ class StoreJournal:
             if self._is_there(entry):
                 scope.committed()
                 return Verdict(True, *self._look_at_requests())
-            raise TransientConflict from lost
+            conflict = TransientConflict()
+            conflict.is_cut_off = True
+            raise conflict from _cut_off(lost)
 
     def _rotate(self, old: UUID) -> UUID:
         """Exchange the token, so that a write whose answer was lost has either happened or never will.
@@ -398,3 +419,10 @@ class StoreJournal:
                 )
                 time.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _cut_off(lost: AnswerLost) -> StoreError:
+    return StoreError(
+        f"the database ends the connection at this write, again and again, and takes others: {lost}. Perhaps it is "
+        "larger than the server allows (max_allowed_packet on MariaDB): store less, or raise that limit."
+    )

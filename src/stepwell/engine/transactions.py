@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from uuid import UUID
@@ -15,6 +14,7 @@ from stepwell.definition.runtime import current
 from stepwell.definition.starting import StartOptions
 from stepwell.errors import RunError, StoreError
 from stepwell.execution.runtime import ActivationRuntime
+from stepwell.logs import facts_logger
 from stepwell.serialization.paths import with_article
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Place", "current_step_scope", "place_of"]
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _CALLS: Final = "stepwell_after_commit"
 _COMMITTED: Final = "stepwell_committed"
 

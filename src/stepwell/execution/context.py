@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from stepwell.definition.context import ContextMapping
 from stepwell.errors import Undecodable
+from stepwell.execution.changes import parsed
 from stepwell.serialization import Codec
 from stepwell.serialization.plain import TAG
 
-__all__ = ["CONTEXT_VALUE_LIMIT", "Context", "handed_over", "held_through", "holding", "merged", "taken_out"]
+__all__ = ["CONTEXT_VALUE_LIMIT", "Context", "handed_over"]
 
 CONTEXT_VALUE_LIMIT: Final = 16 * 1024
-_THROUGH: Final = "through"
-_DAMAGED: Final = "context cannot be read back: a recorded change of it is none"
 
 
 class Context(ContextMapping):
@@ -145,6 +144,19 @@ class Context(ContextMapping):
         texts = self._current()
         return self._joined(texts) if texts else None
 
+    def is_stored_as(self, text: str | None) -> bool:
+        """That is what the text says which is stored as the whole; one that cannot be read says something else."""
+        if text is None:
+            return not self._stored
+        try:
+            return Context(text, self._codec)._texts() == self._stored
+        except Undecodable:
+            return False
+
+    def stored_text(self) -> str:
+        """The whole that is durable."""
+        return self._joined(self._stored)
+
     def stored_with(self, delta: str) -> str:
         """The whole that is durable once this change, which is not ``run()``'s, is made to what is.
 
@@ -164,6 +176,12 @@ class Context(ContextMapping):
     def roll_back(self) -> None:
         """Forget what is not durable, or was not there at the last :meth:`keep`."""
         self._values, self._gone = {}, set()
+
+    def forget(self) -> None:
+        """Forget whatever is not durable, what ``run()`` has changed included."""
+        self._texts()
+        self._kept = self._stored
+        self.roll_back()
 
     # -- run() --------------------------------------------------------------------------------------------------
 
@@ -185,7 +203,7 @@ class Context(ContextMapping):
             self._change(known, delta)
 
     def _change(self, texts: dict[str, str], delta: str) -> None:
-        change = _change(self._loaded(delta))
+        change = parsed(self._loaded(delta))
         texts.update({name: self._text(name, value) for name, value in change["set"].items()})
         for name in change["gone"]:
             texts.pop(name, None)
@@ -219,59 +237,3 @@ def handed_over(values: Mapping[str, Any], codec: Codec) -> tuple[str, str] | No
     context = Context(None, codec)
     context.update(values)
     return context.changes()
-
-
-def taken_out(names: Iterable[str]) -> str:
-    """The change that takes names out, be they there or not.
-
-    Raises:
-        TypeError: One is no text.
-    """
-    gone = list(names)
-    for name in gone:
-        if not isinstance(name, str):
-            raise TypeError(f"a context's names are texts; got {name!r}")
-    return json.dumps({"set": {}, "gone": gone})
-
-
-def merged(first: str | None, second: str | None) -> str | None:
-    """Two recorded changes, the one after the other, as one.
-
-    Raises:
-        Undecodable: One of the texts is no change.
-    """
-    if first is None or second is None:
-        return second or first
-    one, other = _read(first), _read(second)
-    kept = {name: value for name, value in one["set"].items() if name not in other["gone"]}
-    gone = [name for name in one["gone"] if name not in other["set"]]
-    return json.dumps(
-        {"set": {**kept, **other["set"]}, "gone": [*gone, *(n for n in other["gone"] if n not in gone)]}
-    )
-
-
-def holding(delta: str, through: int) -> str:
-    """The change of a row that holds those from outside, too, up to a position."""
-    return json.dumps({**_read(delta), _THROUGH: through})
-
-
-def held_through(delta: str | None) -> int:
-    """Up to which position a row's change holds those from outside; 0 for one that holds none."""
-    if delta is None or f'"{_THROUGH}"' not in delta:
-        return 0
-    through = _read(delta).get(_THROUGH)
-    return through if isinstance(through, int) else 0
-
-
-def _read(delta: str) -> dict[str, Any]:
-    try:
-        return _change(json.loads(delta))
-    except (ValueError, RecursionError) as error:
-        raise Undecodable(f"{_DAMAGED} ({error})") from error
-
-
-def _change(value: Any) -> dict[str, Any]:
-    match value:
-        case {"set": dict(), "gone": [*names]} if all(isinstance(name, str) for name in names):
-            return dict(value)
-    raise Undecodable(f"{_DAMAGED}. The row was changed by hand or cut off: restore it, or cancel the run.")

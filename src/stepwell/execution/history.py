@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Reversible, Sequence
 from functools import reduce
 from typing import Final
 
-from stepwell.execution.context import merged
+from stepwell.execution.changes import held_through, merged
 from stepwell.execution.journal import Fact
 from stepwell.states import UNFINISHED, Kind
 
@@ -82,7 +82,8 @@ class History(Reversible[Fact]):
         last = self._last_changes.get((name, repetition))
         if last is None:
             return None
-        return reduce(merged, self.changes_behind(last.position), last.context_delta)
+        held = max(last.position, held_through(last.context_delta))
+        return reduce(merged, self.changes_behind(held), last.context_delta)
 
     def changes_behind(self, position: int) -> list[str | None]:
         """What was changed in the context from outside after the row at a position was first written, in order."""

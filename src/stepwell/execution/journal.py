@@ -36,7 +36,12 @@ class TransientConflict(BaseException):
     """The database undid a step's transaction for reasons of its own: the step is simply run again.
 
     It may pass through the author's code (at a checkpoint), which must not take it for an error of its own.
+
+    Attributes:
+        is_cut_off: The connection was ended at the commit: should that go on, it is what the step writes.
     """
+
+    is_cut_off = False
 
 
 class WritesRefused(Exception):

@@ -56,9 +56,10 @@ class LinearDriver:
     def _go_on(self) -> Activated | None:
         """One step boundary and, when nothing stands against it, one attempt."""
         recorder = self._recorder
+        # First: what somebody asks for may come with that write, whose counter the next park goes by.
+        recorder.take_up_changes()
         if recorder.stop_request is not None:
             return self._honour(StopRequest.parse(recorder.stop_request))
-        recorder.take_up_changes()
         if recorder.current_step is None:
             return recorder.end(Settlement(RunState.COMPLETED, result="null"))
         spec = self._plan.find(recorder.current_step)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,12 +19,13 @@ from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
 from stepwell.execution.suspension import Suspension
+from stepwell.logs import facts_logger
 from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Closed", "Passage", "recorded_position"]
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = facts_logger(__name__)
 _MANY: Final = 100
 _POSITION: Final = "_stepwell_position"
 _WITH_ARGUMENTS: Final = frozenset({Kind.STEP, Kind.CALL})
@@ -191,6 +191,9 @@ class Passage:
             return
         with self._of_no_call():
             self._recorder.take_up_changes()
+        if self._recorder.stop_request is not None:
+            # It came with that write, whose counter the next park goes by.
+            return
         self._recorder.current_step = site.name
         ended = (take or self._approach.take)(self._with_stored_arguments(site))
         if ended is not None:
@@ -239,10 +242,11 @@ class Passage:
         message = (
             f"history does not match the code: step {site.label} is recorded at position {fact.position} with other "
             f"arguments (digest {fact.args_digest or 'of none'}) than it is called with now: {came[:500]} (digest "
-            f"{site.digest or 'of none'}). Deploy code that calls it as before, or tell calls apart by key_by=; then "
-            "run.resume()."
+            f"{site.digest or 'of none'}). What run() takes from the clock, from chance or from "
+            "anything else that changes belongs into a step, or comes from self.now, self.random and self.uuid4(). "
+            "Else deploy code that calls it as before, or tell calls apart by key_by=; then run.resume()."
         )
-        self._recorder.context.roll_back()
+        self._recorder.context.forget()
         settlement = Settlement(
             RunState.FAILED,
             reason=Reason.HISTORY_MISMATCH,
@@ -265,15 +269,17 @@ class Passage:
             Closed: The activation has ended with it.
         """
         recorder = self._recorder
+        # Before a call that is known the run stands at that one, and no longer at the one that was done last.
+        at = recorder.current_step if site is None else site.name
         match StopRequest.parse(recorder.stop_request):
             case StopRequest(verb="cancel", reason=reason) as request:
                 self._prepare()
                 canceled = Settlement(RunState.CANCELED, reason=reason)
                 rows = self._closing(ExecutionState.CANCELED, Outcome.CANCELED)
-                self._close_if(recorder.honour(request, canceled, *rows, next_step=recorder.current_step))
+                self._close_if(recorder.honour(request, canceled, *rows, next_step=at))
             case StopRequest(verb="pause", reason=reason) as request:
                 paused = Settlement(RunState.PAUSED, reason=reason)
-                self._close_if(recorder.honour(request, paused, next_step=recorder.current_step))
+                self._close_if(recorder.honour(request, paused, next_step=at))
             case StopRequest(verb="skip") as request if site is not None:
                 return self._skip(site, request)
             case _ if site is not None and recorder.stop_request is not None:

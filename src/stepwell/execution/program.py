@@ -29,6 +29,7 @@ from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
 from stepwell.ids import new_run_id
+from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind, Outcome, RunState
 
 __all__ = ["ReplayProgram"]
@@ -166,6 +167,10 @@ class ReplayProgram(Passage):
     def _pause_at(self, site: Site, reason: str | None) -> None:
         self._prepare()
         recorder = self._recorder
+        request = StopRequest.parse(recorder.stop_request)
+        if request is not None and request.verb == "skip":
+            # Of what came before: nobody can leave out a pause that the run has not come to.
+            self._close_if(recorder.answer())
         row = site.row(
             recorder.next_position,
             ExecutionState.COMPLETED,
@@ -191,6 +196,7 @@ class ReplayProgram(Passage):
         with self._ours():
             self._prepare()
             text = self._codec.dumps(result, what="result of finish()", limit=self._recorder.result_limit)
+            self._recorder.take_up_changes()
             settlement = Settlement(RunState.COMPLETED, result=text)
             ended = self.end(settlement, ExecutionState.SKIPPED, Outcome.SKIPPED)
         self.close(ended)

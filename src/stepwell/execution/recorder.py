@@ -13,12 +13,13 @@ from typing import Final
 
 from stepwell.entries import Execution, Settlement, honoured
 from stepwell.execution.attempts import BESIDE
-from stepwell.execution.context import Context, held_through, holding, merged
+from stepwell.execution.changes import change_in, held_through, holding, merged
+from stepwell.execution.context import Context
 from stepwell.execution.history import History, repetition_of
 from stepwell.execution.journal import Fact, Journal, Letter, RunFacts, Scope, Succession
 from stepwell.execution.outcome import Activated
 from stepwell.execution.suspension import LeaseLost
-from stepwell.requests import CONTEXT_MAIL, ContextChange, StopRequest
+from stepwell.requests import CONTEXT_MAIL, StopRequest
 from stepwell.serialization import Codec
 from stepwell.states import TERMINAL, UNFINISHED, ExecutionState, Kind, Outcome, Reason, RunState
 from stepwell.texts import details_of
@@ -72,6 +73,8 @@ class Recorder:
         self.history = History(journal.history())
         self._deltas: dict[int, Fact] = {}
         self._looked_at = 0
+        # A declared workflow has its context from there.
+        self._is_compared = not run.plan.is_procedural
 
     @property
     def next_position(self) -> int:
@@ -132,7 +135,7 @@ class Recorder:
                 self._take_up(letter, name)
 
     def _take_up(self, letter: Letter, name: str) -> None:
-        change = ContextChange.parse(letter.payload)
+        change = change_in(letter.payload)
         row = Execution(
             self.next_position,
             name,
@@ -141,7 +144,7 @@ class Recorder:
             Outcome.SUCCESS,
             context_delta=change.delta,
             finished_at=self.now(),
-            details=json.dumps({"by": change.by}),
+            details=change.note(),
         )
         # Without what run() has changed since its last call: that belongs to the next one.
         verdict = self.journal.write(
@@ -160,13 +163,11 @@ class Recorder:
         """``run()`` begins at its top: the context is as it was at the start."""
         self.context.restart()
         changed = [fact for fact in self.history if fact.context_delta is not None]
-        held = [(fact.position, held_through(fact.context_delta)) for fact in changed]
-        held = [(first, last) for first, last in held if last]
-        self._deltas = {
-            fact.position: fact
-            for fact in sorted(changed, key=lambda fact: fact.position)
-            if fact.kind != Kind.CONTEXT or not any(first < fact.position <= last for first, last in held)
-        }
+        self._deltas, through = {}, 0
+        for fact in sorted(changed, key=lambda fact: fact.position):
+            if fact.kind != Kind.CONTEXT or fact.position > through:
+                self._deltas[fact.position] = fact
+            through = max(through, held_through(fact.context_delta))
         self.replay([fact for fact in self.history.outside if not _is_seen_later(fact)])
 
     def replay(self, facts: Sequence[Fact]) -> None:
@@ -204,7 +205,9 @@ class Recorder:
         """Write one entry; False when it was refused because something came, which is known then."""
         changes = self.context.changes()
         whole = None
-        if changes is not None:
+        if changes is None:
+            whole = self._outdated()
+        else:
             whole, delta = changes
             # What a person did is no call that a replay comes past: no change is found again there.
             if rows and rows[0].kind is not Kind.COMMAND:
@@ -223,10 +226,21 @@ class Recorder:
         if not verdict.accepted:
             return False
         if whole is not None:
+            self._is_compared = True
             self.context.committed()
         self._remember(rows, next_step)
         self.settled = settlement
         return True
+
+    def _outdated(self) -> str | None:
+        """The whole context, where a replay has come to another one than the run's row says.
+
+        What was rewound, or was changed by code that is gone, is in no row that counts any more.
+        """
+        if self._is_compared or self._deltas:
+            return None
+        self._is_compared = True
+        return None if self.context.is_stored_as(self.run.context) else self.context.stored_text()
 
     def _with_earlier_changes(self, row: Execution) -> Execution:
         """A row that is written again keeps the changes that it recorded before: they were made, too.
@@ -236,6 +250,8 @@ class Recorder:
         known = self.history.open.get(row.position)
         if known is None:
             return row
+        if not self.run.plan.is_procedural:
+            return replace(row, context_delta=merged(known.context_delta, row.context_delta))
         through = held_through(known.context_delta)
         outside = self.history.changes_behind(max(row.position, through))
         delta = reduce(merged, [*outside, row.context_delta], known.context_delta)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import json
-import logging
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,12 +26,13 @@ from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
 from stepwell.execution.suspension import Interrupted, LeaseLost
+from stepwell.logs import facts_logger
 from stepwell.requests import StopRequest
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["ReplayDriver"]
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = facts_logger(__name__)
 _LONG: Final = 5000
 
 
@@ -148,6 +149,10 @@ class ReplayDriver:
             recorder.context.changes()
         except Unstorable as error:
             return self._failed(program, error)
+        # Behind the last call there is none to be left out.
+        recorder.current_step = None
+        # What has come during the last call is the run's, too, though run() has seen nothing of it.
+        recorder.take_up_changes()
         try:
             # What was asked for while the last call was under way, as it would be before a next one.
             program.honour_requests()
@@ -160,9 +165,11 @@ class ReplayDriver:
     def _failed(self, program: ReplayProgram, error: BaseException) -> Activated | None:
         """``run()`` raised. What is recorded would be raised again: only a person can have it tried anew."""
         recorder = self._recorder
+        error = self._explained(error)
         escaped = recorded_position(error, self._has_gone_on)
         recorder.catch_up()
-        recorder.context.roll_back()
+        # What run() itself has changed since its last call is made again by a replay, or is gone with its cause.
+        recorder.context.forget()
         known = None if escaped is None else recorder.history.at(escaped)
         # The run stands at the call that failed, whatever run() has called since; by itself it fails at no call.
         recorder.current_step = None if known is None else known.name
@@ -170,6 +177,23 @@ class ReplayDriver:
         if escaped is None:
             return self._steps.failed_outside(site, error)
         return self._steps.failed_outside(site, error, json.dumps({"escaped": escaped}))
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Where ``run()`` has other parameters than the start had arguments, what to do about it."""
+        run = self._recorder.run
+        if not isinstance(error, TypeError):
+            return error
+        try:
+            inspect.signature(run.workflow.run).bind(None, **run.args)
+        except TypeError:
+            given = ", ".join(run.args) or "none"
+            explained = TypeError(
+                f"{error}. The run was started with other arguments ({given}): give a new parameter a default, and "
+                "keep one that is gone, for as long as such runs are under way"
+            )
+            explained.__cause__ = error
+            return explained
+        return error
 
     def _has_gone_on(self, position: int) -> bool:
         """``run()`` has called others after the call whose row is there."""

@@ -93,7 +93,10 @@ class Backoff:
                 delay = self.cap
                 break
             delay *= self.factor
-        return delay * (1 + self.jitter * (2 * random() - 1))
+        try:
+            return delay * (1 + self.jitter * (2 * random() - 1))
+        except OverflowError:
+            return timedelta.max
 
     def __str__(self) -> str:
         return f"Backoff({self.base}, {self.factor:g}, {self.cap}, {self.jitter:g})"

@@ -209,6 +209,11 @@ class Codec:
             return ENCODER.encode(encoder(self._extensions).encode(value))
         except Misfit as misfit:
             _refuse(misfit, what)
+        except Exception as error:
+            # The author's own code: an attribute that is computed, a zone, a subclass.
+            raise Unstorable(
+                f"{what} cannot be stored: reading it raised {type(error).__name__}.", path=root_of(what)
+            ) from error
 
     def _refuse_size(self, value: object, text: str, what: str, limit: int) -> NoReturn:
         path = self._heaviest(value, len(text), root_of(what), what)

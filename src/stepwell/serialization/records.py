@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 __all__ = ["RecordAdapter", "RecordRef"]
 
@@ -24,6 +24,16 @@ class RecordRef:
     adapter: str
     type: str
     key: tuple[object, ...]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__") or name in RecordRef.__match_args__:
+                raise AttributeError(name)
+            raise AttributeError(
+                f"this is a reference to a {self.type.rpartition(':')[2]}, which has no {name!r}: a step that is given "
+                "it as an argument receives the record itself"
+            )
 
 
 class RecordAdapter(Protocol):

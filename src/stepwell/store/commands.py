@@ -74,7 +74,7 @@ class Commands:
         """
         run = RUN.one(connection.execute(self._find, {"id": run_id}).first())
         if run is None:
-            raise RunNotFound(f"there is no run {run_id}")
+            raise RunNotFound.of(run_id)
         allowed = VERBS[verb]
         if run.state not in allowed:
             raise InvalidTransition(run_id, run.state, verb, allowed)
@@ -179,6 +179,13 @@ class Commands:
         if run.current_step is None or (standing is not None and standing.beats("skip")):
             return _UNCHANGED
         if meant and run.current_step not in meant:
+            return _UNCHANGED
+        if (
+            standing is not None
+            and (standing.verb, standing.step) == ("skip", run.current_step)
+            and run.state != RunState.RUNNING
+        ):
+            # Asked for already, and not done yet: that is about this one step.
             return _UNCHANGED
         if meant is not None:
             meant.add(run.current_step)

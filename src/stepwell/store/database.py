@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -16,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from stepwell.clock import Clock, SystemClock
 from stepwell.entries import JournalEntry, Verdict
 from stepwell.errors import StoreError
+from stepwell.logs import facts_logger
 from stepwell.shield import shielded
 from stepwell.store.dialects import DatabaseOptions, Dialect
 from stepwell.store.gate import WriteGate, gate_for
@@ -25,7 +25,7 @@ from stepwell.store.opening import open_engine, reserve
 __all__ = ["AnswerLost", "Database", "WriteLockBusy", "open_database"]
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _MOST_RETRIES: Final = 10
 
 

@@ -65,7 +65,13 @@ _SUPERSEDE_ONE: Final = (
     .values(superseded_at=bindparam("at"))
 )
 _ONE: Final = select(
-    executions.c.kind, executions.c.name, executions.c.key, executions.c.args_digest, executions.c.details
+    executions.c.kind,
+    executions.c.name,
+    executions.c.key,
+    executions.c.args_digest,
+    executions.c.details,
+    executions.c.cursor,
+    executions.c.context_delta,
 ).where(*_COUNTING, executions.c.position == bindparam("place"))
 _CALLED_AFTER: Final = (
     select(executions.c.name)
@@ -144,8 +150,10 @@ def try_escaped_anew(connection: Connection, run: RunRow, now: datetime, verb: s
     connection.execute(_SUPERSEDE_ONE, {"run": run.id, "at": now, "place": escaped})
     told = {} if row is None or row.kind != Kind.CALL else details_of(row.details)
     former = told if "failure" in told else told.get("former")
-    if row is not None and former is not None:
-        # The call is made once more, and knows whom it called: somebody may have helped that one since.
+    if row is not None and (former is not None or row.cursor is not None):
+        # The call is made once more, and knows whom it called (somebody may have helped that one since), or how far
+        # it had come, and what its checkpoints had changed.
+        is_under_way = row.cursor is not None
         connection.execute(
             insert(executions).values(
                 run_id=run.id,
@@ -156,7 +164,10 @@ def try_escaped_anew(connection: Connection, run: RunRow, now: datetime, verb: s
                 args_digest=row.args_digest,
                 attempt=1,
                 state=ExecutionState.SCHEDULED.value,
-                details=json.dumps({"former": former}),
+                details=None if former is None else json.dumps({"former": former}),
+                cursor=row.cursor,
+                continues_from=escaped if is_under_way else None,
+                context_delta=row.context_delta if is_under_way else None,
             )
         )
     return None if row is None else str(row.name)

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
 from stepwell.requests import CONTEXT_MAIL
-from stepwell.states import RunState
+from stepwell.states import TERMINAL, RunState
 from stepwell.store.children import successor_of
 from stepwell.store.dialects import Dialect
 from stepwell.store.rows import RUN, SIGNAL, RunRow, SignalRow
@@ -37,6 +37,7 @@ __all__ = [
     "settle_pending",
     "sweep_pending",
     "unread",
+    "unread_changes",
     "unread_names",
     "wake",
 ]
@@ -87,8 +88,11 @@ _COUNT_UNREAD: Final = (
     .group_by(signals.c.name)
     .order_by(signals.c.name)
 )
+_COUNT_CHANGES: Final = select(func.count()).where(
+    signals.c.run_id == bindparam("run"), signals.c.name == CONTEXT_MAIL, signals.c.consumed_at.is_(None)
+)
 _CONTEXT: Final = (
-    select(runs.c.context, signals.c.payload)
+    select(runs.c.context, runs.c.state, signals.c.payload)
     .select_from(
         runs.outerjoin(
             signals,
@@ -203,13 +207,22 @@ def unread_names(connection: Connection, run_id: UUID) -> dict[str, int]:
     return {name: int(count) for name, count in connection.execute(_COUNT_UNREAD, {"run": run_id})}
 
 
+def unread_changes(connection: Connection, run_id: UUID) -> int:
+    """How many changes of its context no driver of the run has taken up."""
+    return int(connection.execute(_COUNT_CHANGES, {"run": run_id}).scalar_one())
+
+
 def context_and_changes(connection: Connection, run_id: UUID) -> tuple[str | None, list[str]] | None:
-    """A run's context, and the changes of it that no driver has taken up yet; None if there is no such run."""
+    """A run's context, and the changes of it that no driver has taken up yet; None if there is no such run.
+
+    What has come too late for a run that is over changes nothing.
+    """
     # In one query: between two of them a driver could take one up, and change the same value again.
     rows = connection.execute(_CONTEXT, {"run": run_id}).all()
     if not rows:
         return None
-    return rows[0].context, [row.payload for row in rows if row.payload is not None]
+    is_over = rows[0].state in TERMINAL
+    return rows[0].context, [row.payload for row in rows if row.payload is not None and not is_over]
 
 
 def details_with_unread(connection: Connection, run: RunRow) -> str | None:

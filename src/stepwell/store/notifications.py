@@ -7,7 +7,6 @@ A lost notification costs latency and nothing else: every worker polls too.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,9 +14,11 @@ from typing import Any, Final
 
 from sqlalchemy import Engine
 
+from stepwell.logs import facts_logger
+
 __all__ = ["CHANNEL", "Listener", "Notifier"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 CHANNEL: Final = "stepwell"
 _PAUSE: Final = 0.02
 _LONGEST_PAYLOAD: Final = 7_000

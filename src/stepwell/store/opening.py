@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import StaticPool
 
 from stepwell.errors import StoreError
@@ -13,16 +14,19 @@ from stepwell.store.dialects import DatabaseOptions, Dialect, dialect_named
 __all__ = ["open_engine", "reserve"]
 
 _DRIVERS: Final = frozenset({"psycopg", "pymysql", "pysqlite"})
+_ASYNCHRONOUS: Final = frozenset({"aiomysql", "aiosqlite", "asyncmy", "asyncpg", "psycopg_async"})
 _MOST_CONNECTIONS: Final = 64
 
 
-def open_engine(target: str | URL | Engine, options: DatabaseOptions) -> tuple[Engine, Dialect]:
+def open_engine(target: str | URL | Engine | AsyncEngine, options: DatabaseOptions) -> tuple[Engine, Dialect]:
     """An engine of our own on this database, and what is particular about the product.
 
     Raises:
         UnsupportedDatabase: Stepwell has no dialect for it.
         StoreError: The URL cannot be read, its driver is not installed, or the database is one in memory.
     """
+    if isinstance(target, AsyncEngine):
+        raise _asynchronous(target.url)
     if isinstance(target, Engine):
         dialect = dialect_named(target.url.get_backend_name(), options)
         _refuse_memory(target.url, dialect)
@@ -39,6 +43,8 @@ def open_engine(target: str | URL | Engine, options: DatabaseOptions) -> tuple[E
         raise StoreError(f"{target!r} is no database URL; write one such as sqlite:///app.db") from error
     dialect = dialect_named(url.get_backend_name(), options)
     _refuse_memory(url, dialect)
+    if url.get_driver_name() in _ASYNCHRONOUS:
+        raise _asynchronous(url)
     return _make_engine(_with_driver(url), dialect), dialect
 
 
@@ -64,6 +70,14 @@ def _with_driver(url: URL) -> URL:
     return url.set(drivername=drivers.get(url.drivername, url.drivername))
 
 
+def _asynchronous(url: URL) -> StoreError:
+    ours = _with_driver(url.set(drivername=url.get_backend_name())).drivername
+    return StoreError(
+        f"Stepwell uses a synchronous driver: give it a URL that begins with {ours}:// and not {url.drivername}://. "
+        "The application may go on using its own."
+    )
+
+
 def _engine_arguments(dialect: Dialect) -> dict[str, Any]:
     return {} if dialect.isolation_level is None else {"isolation_level": dialect.isolation_level}
 
@@ -80,11 +94,7 @@ def _make_engine(url: URL, dialect: Dialect) -> Engine:
         )
     except ImportError as error:
         if url.get_driver_name() not in _DRIVERS:
-            ours = _with_driver(url.set(drivername=url.get_backend_name())).drivername
-            raise StoreError(
-                f"Stepwell uses a synchronous driver: write {ours}:// and not {url.drivername}:// in its URL. "
-                "The application may go on using its own."
-            ) from error
+            raise _asynchronous(url) from error
         raise StoreError(
             f"the driver for {url.drivername} is not installed ({error.name}). "
             f"Run: pip install 'stepwell[{'postgres' if 'postgres' in url.drivername else 'mariadb'}]'"

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, func, or_, select
 
-from stepwell.states import ATTENTION, TERMINAL, UNFINISHED, RunState
+from stepwell.states import ATTENTION, TERMINAL, UNFINISHED, Kind, RunState
 from stepwell.store.rows import EXECUTION, RUN, SIGNAL, ExecutionRow, Orphans, QueueDepth, RunRow, SignalRow
 from stepwell.store.schema import executions, runs, signals
 
@@ -28,6 +28,7 @@ __all__ = [
     "find_orphans",
     "find_run",
     "history",
+    "last_end",
     "list_runs",
     "open_entries",
     "queue_depths",
@@ -74,6 +75,10 @@ class RunFilter:
 _FIND_RUN: Final = select(*RUN.columns).where(runs.c.id == bindparam("id"))
 _FIND_BY_IDENTITY: Final = select(*RUN.columns).where(
     runs.c.workflow == bindparam("workflow"), runs.c.active_key == bindparam("digest")
+)
+_LAST_END: Final = select(func.max(executions.c.finished_at)).where(
+    executions.c.run_id == bindparam("id"),
+    executions.c.kind.not_in([Kind.COMMAND.value, Kind.RECOVERY.value, Kind.CONTEXT.value]),
 )
 _HISTORY: Final = (
     select(*EXECUTION.columns).where(executions.c.run_id == bindparam("id")).order_by(executions.c.position)
@@ -153,6 +158,12 @@ def run_ids(connection: Connection, wanted: RunFilter, limit: int, after: UUID |
 def history(connection: Connection, run_id: UUID) -> list[ExecutionRow]:
     """A run's journal, in its order, superseded entries included."""
     return EXECUTION.all(connection.execute(_HISTORY, {"id": run_id}))
+
+
+def last_end(connection: Connection, run_id: UUID) -> datetime | None:
+    """When a worker last ended a step or a wait of the run; None if none has."""
+    found: datetime | None = connection.execute(_LAST_END, {"id": run_id}).scalar_one()
+    return found
 
 
 def open_entries(connection: Connection, run_ids: Collection[UUID]) -> dict[UUID, list[ExecutionRow]]:

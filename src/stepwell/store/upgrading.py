@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -14,13 +13,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import Dialect
 
+from stepwell.logs import facts_logger
 from stepwell.store import migrations
 from stepwell.store.dialects.schema_changes import schema_transaction
 from stepwell.store.migrations.tables import Tables
 
 __all__ = ["script", "upgrade"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 
 
 def upgrade(engine: Engine) -> list[str]:

@@ -47,6 +47,8 @@ def _what(row: ExecutionRow) -> str:
 
 def _how(row: ExecutionRow, start: datetime) -> list[str]:
     words = [row.outcome or row.state]
+    if row.superseded_at is not None:
+        words[0] += " (superseded)"
     if row.finished_at is None and row.scheduled_for is not None:
         words[0] += f" for {_offset(row.scheduled_for - start).strip()}"
     if row.attempt > 1:

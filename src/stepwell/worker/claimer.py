@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from stepwell.engine.activation import replayed
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
 from stepwell.ids import new_token
+from stepwell.logs import facts_logger
 from stepwell.observer import EventKind
 from stepwell.states import RunState
 from stepwell.store.claims import Look
@@ -30,7 +30,7 @@ from stepwell.worker.contact import Contact
 
 __all__ = ["Claimed", "Claimer"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _LOOK_SECONDS: Final = 0.25
 _OVERDUE_SECONDS: Final = 0.25
 _CONTENDED_SECONDS: Final = 0.02

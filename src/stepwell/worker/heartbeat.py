@@ -7,7 +7,6 @@ within the same beat.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import Any, Final
@@ -16,12 +15,13 @@ from sqlalchemy import Connection
 
 from stepwell.engine.engine import Stepwell
 from stepwell.engine.leases import Lease
+from stepwell.logs import facts_logger
 from stepwell.store.journal import show_body
 from stepwell.worker.contact import Contact
 
 __all__ = ["Heartbeat"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _CLOCK_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 1.0
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
 from stepwell.engine.engine import Stepwell
 from stepwell.execution.errors import describe
 from stepwell.execution.outcome import Activated
+from stepwell.logs import facts_logger
 from stepwell.store.reads import find_run
 from stepwell.store.rows import RunRow
 from stepwell.texts import storable
@@ -16,7 +16,7 @@ from stepwell.worker.claimer import Claimed
 
 __all__ = ["tell_attention", "tell_overdue"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _LONGEST_MESSAGE: Final = 300
 _MOST_RUNS: Final = 20
 

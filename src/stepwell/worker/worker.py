@@ -25,6 +25,7 @@ from stepwell.engine.giving_back import give_back_unbegun
 from stepwell.engine.leases import Lease
 from stepwell.engine.store_journal import Place
 from stepwell.errors import StoreError
+from stepwell.logs import facts_logger
 from stepwell.states import ATTENTION, Reason
 from stepwell.store.database import AnswerLost
 from stepwell.store.notifications import Listener
@@ -38,7 +39,7 @@ from stepwell.worker.watchdog import Watchdog
 
 __all__ = ["Worker"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _SLICE_SECONDS: Final = 5.0
 _SLICE_STEPS: Final = 100
 _QUICK_SECONDS: Final = 0.5

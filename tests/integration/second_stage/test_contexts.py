@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -116,7 +117,8 @@ def test_a_gate_looks_at_once_and_sees_it(run: Run, driver: Driver, well: Stepwe
     assert SEEN == [{"n": 1, "open": True}]
     assert run.context == {"n": 1, "open": True}
     (row,) = [row for row in run.steps if row.kind == "context"]
-    assert (row.name, row.state, row.details) == ("update", "completed", {"by": "Ada"})
+    assert (row.name, row.state) == ("update", "completed")
+    assert row.details == {"by": "Ada", "asked_at": well.now().isoformat()}
     (letter,) = mail(well, run)
     assert (letter.consumed_by, letter.consumed_at) == (row.position, row.finished_at)
 
@@ -177,6 +179,49 @@ def test_before_a_run_has_begun(driver: Driver) -> None:
     assert [row.name for row in run.steps if row.kind == "context"] == ["start"]
 
 
+class Ends(Workflow):
+    """Is over behind its one step."""
+
+    workflow_name = "contexts.Ends"
+
+    def run(self) -> Any:
+        self.only()
+        return dict(self.context)
+
+    @step
+    def only(self) -> None:
+        DO["only"](self)
+
+
+def test_what_comes_during_the_last_step_is_the_runs_too(driver: Driver) -> None:
+    """Although ``run()`` sees nothing of it; the journal has it."""
+    run = Ends.start()
+
+    def change(workflow: Any) -> None:
+        somebody = Thread(target=lambda: run.context.update(late=True))
+        somebody.start()
+        somebody.join()
+
+    DO["only"] = change
+    driver.drain()
+    assert run.result() == {}
+    assert run.context == json.loads(run.info().context or "") == {"late": True}
+    assert [row.kind for row in run.steps] == ["step", "context"]
+
+
+def test_what_comes_too_late_is_shown_as_that(run: Run, driver: Driver, well: Stepwell) -> None:
+    """And not as what the context is."""
+    with well.database.begin() as connection:
+        run.context.with_options(connection=connection).update(open=True)
+    assert "A change of its context not taken up yet." in run.explain()
+    with well.database.begin() as connection:
+        connection.execute(
+            update(runs).where(runs.c.id == run.id).values(state="completed", finished_at=well.now())
+        )
+    assert run.context == {"n": 1}
+    assert "A change of its context came too late." in run.explain()
+
+
 def test_the_copy_that_was_read_follows(run: Run) -> None:
     """And changes of the copy itself do nothing."""
     context = run.context
@@ -186,8 +231,10 @@ def test_the_copy_that_was_read_follows(run: Run) -> None:
     assert "n" not in context
     assert run.context == {"open": [1]}
     assert repr(run.context) == "RunContext({'open': [1]})"
-    with pytest.raises(TypeError):
-        context["open"] = 1  # type: ignore[index]
+    with pytest.raises(TypeError, match=r"write run\.context\.update\(open=\.\.\.\)"):
+        context["open"] = 1
+    with pytest.raises(TypeError, match=r"write run\.context\.delete\('open'\)"):
+        del context["open"]
 
 
 def test_names_that_are_options_elsewhere_are_names_here(run: Run) -> None:

@@ -342,5 +342,6 @@ def test_every_line_sees_the_same_on_every_pass(
     event(f"{taken} changes, {journey.died} crashes, {run.state}")
 
     assert {number: views for number, views in journey.views.items() if len(views) > 1} == {}
-    if run.state is RunState.COMPLETED and program:
+    last = run.journal[-1].kind if run.journal else None
+    if run.state is RunState.COMPLETED and program and last is not Kind.CONTEXT:
         assert json.loads(run.result)[-1][0] == run.memory

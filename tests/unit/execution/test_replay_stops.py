@@ -483,6 +483,36 @@ def test_a_pause_is_honoured_at_the_next_boundary() -> None:
     assert (run.result, Asked.bodies) == ('["a","b","c"]', ["A", "B", "C"])
 
 
+def test_a_run_that_is_paused_between_two_calls_stands_at_the_next_one() -> None:
+    """What a person leaves out then is that one, and not the one that is done."""
+
+    class Two(Workflow[None]):
+        def run(self) -> list[Any]:
+            return [self.first(), self.second(), self.second()]
+
+        @step
+        def first(self) -> str:
+            run.pause()
+            return "first"
+
+        @step
+        def second(self) -> str:
+            return "second"
+
+    run = MemoryRun(Two)
+    run.drive()
+    assert (run.state, run.current_step) == (RunState.PAUSED, "second")
+    run.skip()
+    run.drive()
+    assert run.result == '["first",null,"second"]'
+
+
+def test_a_run_that_is_paused_behind_its_last_call_stands_at_none() -> None:
+    """There is nothing to be left out."""
+    run = asked(lambda run, item: run.pause() if item == "C" else None).drive()
+    assert (run.state, run.current_step) == (RunState.PAUSED, None)
+
+
 def test_a_cancel_is_honoured_at_the_next_boundary() -> None:
     """What was under way is journaled."""
     run = asked(lambda run, item: run.cancel("no") if item == "B" else None).drive()

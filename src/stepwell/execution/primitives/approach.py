@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from stepwell.execution.outcome import Activated
@@ -11,7 +12,7 @@ from stepwell.execution.primitives.conditions import Conditions
 from stepwell.execution.primitives.deadlines import Deadline
 from stepwell.execution.primitives.steps import StepRunner
 from stepwell.execution.primitives.timers import Timer
-from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed
+from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask, verdict_of
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
@@ -32,6 +33,7 @@ class Approach:
 
     def __init__(self, recorder: Recorder, runtime: ActivationRuntime) -> None:
         self._recorder = recorder
+        self._runtime = runtime
         self._steps = StepRunner(recorder, runtime)
         self._timer = Timer(recorder, runtime)
         self._conditions = Conditions(recorder, runtime)
@@ -66,13 +68,28 @@ class Approach:
         if moved is not None:
             return moved
         self._has_run_a_step = True
-        return self._steps.run(site, waited.payload)
+        return self._steps.run(site, waited.payload, is_asked=self._asks_first(site) and wait is None)
 
     def _waited(self, site: Site) -> Waited:
         if site.kind is Kind.TIMER:
             return self._timer.pass_by(site)
         waited = self._timer.wait_for(site) if site.kind is Kind.STEP else DUE
-        return self._conditions.wait_for(site) if waited.is_due else waited
+        if not waited.is_due:
+            return waited
+        if self._asks_first(site):
+            # A step that is left out anyway must not be waited for.
+            plan, scope = self._recorder.run.plan, self._recorder.journal.open_scope()
+            verdict = ask(self._runtime, site, scope, partial(verdict_of, plan, site.spec))
+            if verdict is not None:
+                raise WaitFailed(verdict)
+        return self._conditions.wait_for(site)
+
+    def _asks_first(self, site: Site) -> bool:
+        spec = site.spec
+        waits = spec.awaits or spec.child or spec.gate or spec.poll
+        return bool(
+            waits and not site.is_called and (spec.skip_if or self._recorder.run.plan.cancel_conditions)
+        )
 
     def _moved(self, site: Site) -> Activated | None:
         """Give the run back where the step belongs elsewhere, or others should have the thread."""

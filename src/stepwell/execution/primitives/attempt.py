@@ -41,6 +41,9 @@ class Attempt:
         details: What its next attempt is to know, of a wait that is called from ``run()``.
         spec: The step.
         is_told: Its end was told to the class's hook, as part of it.
+        is_asked: The conditions of the step were looked at before it.
+        give_up_at: The wait that has failed ends then: no retry comes later.
+        kept: The row of that wait, which goes on with the next attempt.
         is_set: A person has set its instant, or that of the attempt before it.
     """
 
@@ -61,6 +64,9 @@ class Attempt:
     has_begun: bool = False
     details: str | None = None
     is_told: bool = False
+    is_asked: bool = False
+    give_up_at: datetime | None = None
+    kept: Execution | None = None
     spec: StepSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +94,13 @@ class Attempt:
             waits = closed_waits(history, self.site.name, row.state, row.outcome, row.finished_at)
             closing += tuple(each for each in waits if each.position not in known)
         return (row, *closing)
+
+    def keep(self, wait: Execution) -> None:
+        """The wait goes on with the next attempt: its row is written with this one's."""
+        self.kept = wait
+        if self.position == wait.position:
+            # Both are new.
+            self.position += 1
 
     def keep_cursor(self) -> None:
         """What the body wrote is about to be committed, and so is where it stands."""

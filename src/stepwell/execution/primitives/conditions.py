@@ -12,17 +12,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from stepwell.clock import from_micros, to_micros
+from stepwell.clock import from_micros, later, to_micros
 from stepwell.definition.waits import Poll, Signal
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import Undecodable, Unstorable, WaitTimedOut
 from stepwell.execution.attempts import stopped_at
 from stepwell.execution.journal import Fact
 from stepwell.execution.primitives.calls import Calls
-from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, ask
+from stepwell.execution.primitives.waiting import DUE, Waited, WaitFailed, holds
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
+from stepwell.execution.suspension import find_suspension
 from stepwell.states import UNFINISHED, ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Conditions"]
@@ -114,7 +115,13 @@ class Conditions:
         try:
             is_met = self._holds(site, poll.is_met)
         except WaitFailed as failure:
-            failure.details = details
+            now = recorder.now()
+            if deadline is not None and now >= deadline and find_suspension(failure.error) is None:
+                what = f"its condition did not hold within {poll.timeout}, and raised at the last look"
+                return self._ran_out(site, row, now, poll, what, failure.error)
+            failure.details, failure.give_up_at = details, deadline
+            if deadline is not None and known is None and not site.is_called:
+                failure.kept = replace(row, details=details)
             raise
         if is_met:
             self._pass(site, row, is_announced=known is not None)
@@ -122,7 +129,8 @@ class Conditions:
         now = recorder.now()
         if deadline is not None and now >= deadline:
             return self._ran_out(site, row, now, poll, f"its condition did not hold within {poll.timeout}")
-        again = now + poll.every if deadline is None else min(now + poll.every, deadline)
+        again = later(now, poll.every)
+        again = again if deadline is None else min(again, deadline)
         row = replace(row, scheduled_for=again, details=details)
         return self._park(Settlement(RunState.WAITING, reason=Reason.POLL, wake_at=again), row, is_new=True)
 
@@ -167,18 +175,28 @@ class Conditions:
                 _ended(row, self._recorder.now(), Outcome.SUCCESS, "null"), next_step=site.name
             )
 
-    def _ran_out(self, site: Site, row: Execution, now: datetime, wait: Signal | Poll, what: str) -> Waited:
+    def _ran_out(
+        self,
+        site: Site,
+        row: Execution,
+        now: datetime,
+        wait: Signal | Poll,
+        what: str,
+        error: BaseException | None = None,
+    ) -> Waited:
         if wait.has_default:
             try:
                 text = self._recorder.codec.dumps(wait.default, what=f"default of step {site.name!r}")
-            except Unstorable as error:
-                raise WaitFailed(error) from error
+            except Unstorable as refusal:
+                raise WaitFailed(refusal) from refusal
             self._recorder.record(_ended(row, now, Outcome.TIMED_OUT, text), next_step=site.name)
             return self._answered(text)
         failed = replace(
             row, state=ExecutionState.FAILED, outcome=Outcome.TIMED_OUT, finished_at=now, error_message=what
         )
-        raise WaitFailed(WaitTimedOut(f"step {site.name!r}: {what}."), failed)
+        ran_out = WaitTimedOut(f"step {site.name!r}: {what}.")
+        ran_out.__cause__ = error
+        raise WaitFailed(ran_out, failed)
 
     def _answered(self, text: str | None) -> Waited:
         try:
@@ -188,7 +206,7 @@ class Conditions:
         return Waited(is_due=True, payload=value)
 
     def _holds(self, site: Site, condition: Callable[[Any], object]) -> bool:
-        return bool(ask(self._runtime, site, self._recorder.journal.open_scope(), condition))
+        return holds(self._runtime, site, self._recorder.journal.open_scope(), condition)
 
 
 def _key_of(site: Site, kind: Kind) -> str | None:
@@ -202,7 +220,7 @@ def _ended(row: Execution, at: datetime, outcome: Outcome, result: str) -> Execu
 
 
 def _after(now: datetime, timeout: Any) -> datetime | None:
-    return None if timeout is None else now + timeout
+    return None if timeout is None else later(now, timeout)
 
 
 def _stored_deadline(known: Fact | None) -> datetime | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from stepwell.clock import later
 from stepwell.errors import DeadlineExceeded
 from stepwell.execution.history import History
 from stepwell.execution.journal import Fact
@@ -35,7 +36,7 @@ class Deadline:
             return
         self._began_at = _resumed_at(recorder.history) or recorder.run.begins_at
         if self._includes_waits:
-            recorder.wake_by = self._began_at + self._limit
+            recorder.wake_by = later(self._began_at, self._limit)
 
     def check(self) -> None:
         """Raise if the run has taken longer than it may: an error of the step that comes next.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
+from stepwell.clock import later
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import (
     ChildFailed,
@@ -93,7 +94,7 @@ class Failures:
         """The body raised: do what the policies say."""
         self.undo(attempt)
         for kind, reason in _NO_POLICY_HELPS_A_WAIT if attempt.site.is_wait else _NO_POLICY_HELPS:
-            if isinstance(error, kind):
+            if isinstance(error, kind) and not self._is_foreseen(attempt, error):
                 self._recorder.journal.report(error)
                 return self.fail(attempt, error, reason)
         passed: list[Policy] = []
@@ -116,6 +117,13 @@ class Failures:
                     self._recorder.journal.report(error)
                 return self._handled(attempt, error, request)
             passed.append(decision.policy)
+
+    def _is_foreseen(self, attempt: Attempt, error: BaseException) -> bool:
+        """A record that is gone does not come back; but its class may say by name what is to be done then."""
+        if not isinstance(error, HeroGone):
+            return False
+        policies = (*attempt.spec.on_exception, *self._plan.policies)
+        return any(each.errors and each.matches(error) for each in policies)
 
     def _decide(self, attempt: Attempt, error: BaseException, passed: list[Policy]) -> Decision:
         counts = retries_by_label(self._recorder.history, attempt.site)
@@ -250,12 +258,16 @@ class Failures:
         kept = attempt.details if attempt.site.is_wait else None
         details = policy_details(decision.label, is_set=attempt.is_set, kept=kept)
         row = attempt.failure_row(error, ExecutionState.FAILED, outcome, recorder.now(), details)
+        beside = attempt.closing if attempt.kept is None else (*attempt.closing, attempt.kept)
         if decision.wait <= timedelta():
-            recorder.record(row, *attempt.closing, next_step=attempt.site.here)
+            recorder.record(row, *beside, next_step=attempt.site.here)
             return None
-        due = recorder.now() + decision.wait
+        due = later(recorder.now(), decision.wait)
+        if attempt.give_up_at is not None:
+            # For the last time at its deadline.
+            due = min(due, attempt.give_up_at)
         again = attempt.site.row(
-            max(recorder.next_position, *(each.position + 1 for each in (row, *attempt.closing))),
+            max(recorder.next_position, *(each.position + 1 for each in (row, *beside))),
             ExecutionState.SCHEDULED,
             attempt=attempt.number + 1,
             scheduled_for=due,
@@ -264,7 +276,7 @@ class Failures:
             details=attempt.details or (RESCHEDULED if attempt.is_set else None),
         )
         settlement = Settlement(RunState.WAITING, reason=Reason.RETRY, wake_at=due)
-        return recorder.park(settlement, row, *attempt.closing, again)
+        return recorder.park(settlement, row, *beside, again)
 
     def _stop(
         self,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
 
 from stepwell.errors import StepTimedOut
 from stepwell.execution.journal import Journal
+from stepwell.logs import facts_logger
 
 __all__ = ["AsyncItems", "Items"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _END: Final = object()
 
 

@@ -7,7 +7,6 @@ have no session and say no verbs, and a run that they start is started by itself
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -19,11 +18,12 @@ from stepwell.errors import RunError
 from stepwell.execution.journal import Scope
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
+from stepwell.logs import facts_logger
 from stepwell.states import Outcome, Reason, RunState
 
 __all__ = ["Notices"]
 
-_log = logging.getLogger(__name__)
+_log = facts_logger(__name__)
 _NOTHING: Final[AbstractContextManager[object]] = nullcontext()
 
 

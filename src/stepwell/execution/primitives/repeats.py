@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -16,16 +15,17 @@ from stepwell.errors import Undecodable
 from stepwell.execution.attempts import attempts_so_far, closed, is_rescheduled, latest_scheduled
 from stepwell.execution.outcome import Activated
 from stepwell.execution.primitives.approach import Approach
-from stepwell.execution.primitives.waiting import DUE, Waited, ask
+from stepwell.execution.primitives.waiting import DUE, Waited, holds
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
 from stepwell.execution.ticks import Tick
+from stepwell.logs import facts_logger
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
 
 __all__ = ["Repeats"]
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = facts_logger(__name__)
 _LOOK_AGAIN: Final = Waited(is_due=False)
 
 
@@ -73,7 +73,10 @@ class Repeats:
 
     def _first(self) -> Tick:
         now, start_at = self.recorder.now(), self.repetition.start_at
-        at = self.repetition.interval.first(now, start_at)
+        try:
+            at = self.repetition.interval.first(now, start_at)
+        except (OverflowError, ValueError):
+            at = datetime.max.replace(tzinfo=UTC)
         anchor = now if start_at is None else start_at
         return Tick(1, at.astimezone(UTC), anchor.astimezone(UTC), since=now)
 
@@ -99,7 +102,7 @@ class Repeats:
             WaitFailed: What says that it is over raised: an error of this tick.
         """
         recorder, until = self.recorder, self.repetition.until
-        if until is not None and ask(self.runtime, site, recorder.journal.open_scope(), until):
+        if until is not None and holds(self.runtime, site, recorder.journal.open_scope(), until):
             self._end(site)
             return _LOOK_AGAIN
         announced = latest_scheduled(recorder.history, site)
@@ -143,7 +146,11 @@ class Repeats:
             len(facts) > 1 or facts[0].state != ExecutionState.SCHEDULED or is_rescheduled(facts[0])
         ):
             return None
-        return self.repetition.interval.expired(tick.at, tick.anchor, now, self.repetition.timeout)
+        try:
+            return self.repetition.interval.expired(tick.at, tick.anchor, now, self.repetition.timeout)
+        except (OverflowError, ValueError):
+            # Its grid ends with the calendar.
+            return None
 
     def _leave_out(self, site: Site, expired: Expired) -> None:
         """All of them in one row, and the first one that counts again is announced with it."""
@@ -182,7 +189,11 @@ class Repeats:
                 error_message=row.error_message,
             )
         done = tick.done + (row.outcome is Outcome.SUCCESS)
-        at = self.repetition.interval.after(tick.at, tick.anchor)
+        try:
+            at = self.repetition.interval.after(tick.at, tick.anchor)
+        except (OverflowError, ValueError):
+            # Beyond the end of the calendar: never.
+            at = datetime.max.replace(tzinfo=UTC)
         return self._announced(replace(tick, number=tick.number + 1, at=at, done=done), row)
 
     def _announced(self, tick: Tick, row: Execution) -> Execution:

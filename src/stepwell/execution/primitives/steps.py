@@ -7,10 +7,11 @@ wrote through its session, or undoes it.
 from __future__ import annotations
 
 import inspect
-import logging
+from contextvars import copy_context
 from datetime import timedelta
 from typing import Any, Final
 
+from stepwell.clock import later
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import RunError, Unstorable
@@ -21,7 +22,7 @@ from stepwell.execution.primitives.attempt import Attempt
 from stepwell.execution.primitives.bodies import Bodies
 from stepwell.execution.primitives.failures import Failures
 from stepwell.execution.primitives.notices import Notices
-from stepwell.execution.primitives.waiting import WaitFailed, refuse_changes
+from stepwell.execution.primitives.waiting import WaitFailed, refuse_changes, verdict_of
 from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
@@ -37,12 +38,14 @@ from stepwell.execution.suspension import (
     Suspension,
     find_suspension,
 )
+from stepwell.logs import facts_logger
 from stepwell.states import ExecutionState, Outcome, Reason, RunState
 
 __all__ = ["StepRunner"]
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = facts_logger(__name__)
 _MOST_CONFLICTS: Final = 10
+_MOST_CUTS: Final = 5
 
 
 class StepRunner:
@@ -62,8 +65,13 @@ class StepRunner:
         self._bodies = Bodies(recorder, runtime)
         self._notices = Notices(recorder, runtime)
 
-    def run(self, site: Site, payload: Any = None) -> Activated | None:
-        """Run one attempt of a step that is due, with the payload of the signal that it awaited.
+    def run(self, site: Site, payload: Any = None, *, is_asked: bool = False) -> Activated | None:
+        """Run one attempt of a step that is due.
+
+        Args:
+            site: The step.
+            payload: What the signal brought that it awaited.
+            is_asked: Its conditions were looked at just now.
 
         Returns:
             None when the run goes on at once (``recorder.current_step`` says where); else how the activation
@@ -76,14 +84,15 @@ class StepRunner:
         while True:
             scope = self._journal.open_scope()
             attempt = self._begin(site, scope)
-            attempt.payload = payload
+            attempt.payload, attempt.is_asked = payload, is_asked
             try:
-                return self._attempt(attempt)
+                # What the body leaves in context variables does not reach run(), which a replay would not find there.
+                return copy_context().run(self._attempt, attempt)
             except TransientConflict as conflict:
                 # The database undid the step's transaction for its own reasons: no policy hears of it.
                 self._failures.undo(attempt)
                 conflicts = 1 if attempt.has_progressed else conflicts + 1
-                if conflicts > _MOST_CONFLICTS:
+                if conflicts > (_MOST_CUTS if conflict.is_cut_off else _MOST_CONFLICTS):
                     return self._failures.fail(attempt, conflict.__cause__ or conflict)
             finally:
                 scope.close()
@@ -93,7 +102,9 @@ class StepRunner:
         scope = self._journal.open_scope()
         try:
             attempt = self._begin(site, scope)
-            attempt.details = failure.details
+            attempt.details, attempt.give_up_at = failure.details, failure.give_up_at
+            if failure.kept is not None:
+                attempt.keep(failure.kept)
             if failure.row is not None and site.is_called:
                 # In run() the wait is what fails.
                 attempt.position = failure.row.position
@@ -188,19 +199,12 @@ class StepRunner:
     def _conditions(self, attempt: Attempt, workflow: Any) -> Suspension | None:
         """What ``@cancel_if`` and ``skip_if`` say; an error there is an error of this step."""
         conditions, skip_if = self._plan.cancel_conditions, attempt.spec.skip_if
-        if not conditions and skip_if is None:
+        if attempt.is_asked or (not conditions and skip_if is None):
             return None
         with attempt.scope.looking():
-            verdict = self._verdict(workflow, attempt.spec)
+            verdict = verdict_of(self._plan, attempt.spec, workflow)
             refuse_changes(attempt.scope, self._recorder.context, attempt.site)
         return self._runtime.asked or verdict
-
-    def _verdict(self, workflow: Any, spec: StepSpec) -> Suspension | None:
-        for condition in self._plan.cancel_conditions:
-            if condition.function(workflow):
-                return CancelRequested(condition.name)
-        skips = spec.skip_if is not None and spec.skip_if(workflow)
-        return SkipRequested() if skips else None
 
     def _body(self, attempt: Attempt, workflow: Any) -> Any:
         self._journal.ensure_lease()
@@ -309,7 +313,7 @@ class StepRunner:
             max(recorder.next_position, attempt.position + 1),
             ExecutionState.SCHEDULED,
             attempt=attempt.number,
-            scheduled_for=now + wait if wait else None,
+            scheduled_for=later(now, wait) if wait else None,
             cursor=attempt.cursor,
             continues_from=attempt.position,
         )

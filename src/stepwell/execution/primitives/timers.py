@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from stepwell.clock import require_aware
+from stepwell.clock import later, require_aware
 from stepwell.entries import Settlement
 from stepwell.execution.attempts import is_rescheduled, latest_scheduled, stopped_at
 from stepwell.execution.journal import Fact
@@ -15,6 +15,7 @@ from stepwell.execution.recorder import Recorder
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
 from stepwell.states import ExecutionState, Kind, Outcome, Reason, RunState
+from stepwell.texts import shown
 
 __all__ = ["Timer"]
 
@@ -74,7 +75,7 @@ class Timer:
         elif callable(wait_until):
             until = self._computed(site, wait_until)
         else:
-            until = wait_until or now + (site.spec.wait or timedelta())
+            until = wait_until or later(now, site.spec.wait or timedelta())
         row = site.row(
             known.position if known else recorder.next_position,
             ExecutionState.SCHEDULED,
@@ -110,7 +111,7 @@ class Timer:
         # The step's own wait was over before its first attempt; what follows has delays of its own.
         if spec.wait is None or facts:
             return None
-        return self._anchor() + spec.wait
+        return later(self._anchor(), spec.wait)
 
     def _anchor(self) -> datetime:
         """When the previous step ended; for a first step, when the run was to begin."""
@@ -131,5 +132,5 @@ class Timer:
 
 def _instant(answer: object, what: str) -> datetime:
     if not isinstance(answer, datetime):
-        raise TypeError(f"{what} must answer an aware datetime; got {answer!r}")
+        raise TypeError(f"{what} must answer an aware datetime; got {shown(answer)}")
     return require_aware(answer, what)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
+from stepwell.definition.functions import truth_of
+from stepwell.definition.plan import Plan, StepSpec
 from stepwell.entries import Execution
 from stepwell.errors import RunError
 from stepwell.execution.context import Context
@@ -13,9 +16,9 @@ from stepwell.execution.journal import Scope
 from stepwell.execution.outcome import Activated
 from stepwell.execution.runtime import ActivationRuntime
 from stepwell.execution.site import Site
-from stepwell.execution.suspension import LeaseLost
+from stepwell.execution.suspension import CancelRequested, LeaseLost, SkipRequested, Suspension
 
-__all__ = ["DUE", "WaitFailed", "Waited", "ask", "refuse_changes"]
+__all__ = ["DUE", "WaitFailed", "Waited", "ask", "holds", "refuse_changes", "verdict_of"]
 
 
 class WaitFailed(Exception):
@@ -25,6 +28,8 @@ class WaitFailed(Exception):
         error: The error that the step's policies decide about.
         row: The wait's own row, which ends in the same write as the step's attempt; None leaves it open.
         details: What the wait keeps for its next attempt, if it is one that is called from ``run()``.
+        give_up_at: When the wait ends, whatever the policies say about this error.
+        kept: The wait's own row, if it goes on with the step's next attempt.
     """
 
     def __init__(
@@ -34,6 +39,8 @@ class WaitFailed(Exception):
         self.error = error
         self.row = row
         self.details = details
+        self.give_up_at: datetime | None = None
+        self.kept: Execution | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,24 @@ class Waited:
 
 
 DUE: Final = Waited(is_due=True)
+
+
+def holds(runtime: ActivationRuntime, site: Site, scope: Scope, condition: Callable[[Any], object]) -> bool:
+    """Whether the author's condition holds.
+
+    Raises:
+        WaitFailed: It raised, said a verb, or changed something; or its answer is neither true nor false.
+    """
+    return bool(ask(runtime, site, scope, lambda workflow: truth_of(condition(workflow))))
+
+
+def verdict_of(plan: Plan, spec: StepSpec, workflow: Any) -> Suspension | None:
+    """What ``@cancel_if`` and ``skip_if`` say about a step; the one beats the other."""
+    for condition in plan.cancel_conditions:
+        if truth_of(condition.function(workflow)):
+            return CancelRequested(condition.name)
+    skips = spec.skip_if is not None and truth_of(spec.skip_if(workflow))
+    return SkipRequested() if skips else None
 
 
 def ask(runtime: ActivationRuntime, site: Site, scope: Scope, function: Callable[[Any], Any]) -> Any:

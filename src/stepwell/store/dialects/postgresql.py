@@ -127,6 +127,12 @@ class PostgreSQLDialect(Dialect):
         version = connection.execute(text("SHOW server_version_num")).scalar_one()
         if int(version) < 130_000:
             raise UnsupportedDatabase(f"Stepwell needs PostgreSQL 13 or later; this server is {version}.")
+        encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+        if encoding not in ("UTF8", b"UTF8"):
+            raise UnsupportedDatabase(
+                f"Stepwell needs a database in UTF8, so that every error's text can be recorded; this one is in "
+                f"{encoding}. Make one WITH ENCODING 'UTF8' TEMPLATE template0."
+            )
 
     def epoch_seconds(self, connection: Connection) -> float:
         return float(connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one())
@@ -207,7 +213,7 @@ def _entry_json(entry: JournalEntry) -> dict[str, Any]:
         "current_step": entry.current_step,
         "context": entry.context,
         "version": entry.version,
-        "progress": bool(entry.executions),
+        "progress": entry.is_progress,
         "settles": False,
     }
     if entry.consumes is not None:

@@ -21,7 +21,8 @@ _GUARD: Final = "WHERE id = ? AND lease_token = ? AND state = 'running'"
 _VERSION: Final = "version = CASE WHEN version < ? THEN ? ELSE version END"
 _STEP: Final = f"""
 UPDATE stepwell_runs SET
-    current_step = ?, recoveries = 0, context = COALESCE(?, context), {_VERSION}
+    current_step = ?, context = COALESCE(?, context), {_VERSION},
+    recoveries = CASE WHEN ? = 1 THEN 0 ELSE recoveries END
 {_GUARD}"""
 _SETTLE: Final = f"""
 UPDATE stepwell_runs SET
@@ -82,6 +83,7 @@ class Rowwise:
             entry.context,
             entry.version,
             entry.version,
+            int(entry.is_progress),
             entry.run_id.hex,
             entry.token.hex,
         )
@@ -94,7 +96,7 @@ class Rowwise:
             entry.context,
             entry.version,
             entry.version,
-            int(bool(entry.executions)),
+            int(entry.is_progress),
             str(settlement.state),
             settlement.reason,
             settlement.queue,
