@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import FunctionType
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -137,6 +138,9 @@ class ReplayProgram(Passage):
         """The author's condition as one that is asked with an instance of its own."""
         if isinstance(condition, str):
             return lambda workflow: getattr(workflow, condition)()
+        if isinstance(condition, FunctionType) and _wants_one(condition):
+            # As declared conditions are written: lambda self: ...
+            return condition
         return self._unbound(condition)
 
     # -- repetitions --------------------------------------------------------------------------------------------
@@ -245,3 +249,8 @@ def _any_arguments(workflow: Any, **arguments: Any) -> None:
 
 def _nothing(workflow: Any) -> None:
     """The body of what only waits."""
+
+
+def _wants_one(function: FunctionType) -> bool:
+    """It takes one argument that it cannot do without."""
+    return function.__code__.co_argcount - len(function.__defaults__ or ()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -91,7 +92,7 @@ class Codec:
             value: What to store.
             what: What it is, for error messages, such as "result of step 'ship'". Paths begin with its first
                 word.
-            limit: The most bytes that the text may have. None means no limit.
+            limit: The most bytes that the text may have in UTF-8. None means no limit.
 
         Raises:
             Unstorable: Something in it cannot be stored; the message has the path and says what to do.
@@ -102,8 +103,8 @@ class Codec:
         text = plain_text(value)
         if text is None:
             text = self._careful_text(Encoder, value, what)
-        if limit is not None and len(text) > limit:
-            self._refuse_size(value, text, what, limit)
+        if limit is not None and len(text) > limit and (size := _size(text)) > limit:
+            self._refuse_size(value, size, what, limit)
         return text
 
     def dumps_json(self, value: object, *, what: str, limit: int | None = None) -> str:
@@ -121,8 +122,8 @@ class Codec:
         text = plain_text(value)
         if text is None:
             text = self._careful_text(StrictEncoder, value, what)
-        if limit is not None and len(text) > limit:
-            self._refuse_size(value, text, what, limit)
+        if limit is not None and len(text) > limit and (size := _size(text)) > limit:
+            self._refuse_size(value, size, what, limit)
         return text
 
     def loads(self, text: str, *, what: str) -> object:
@@ -215,13 +216,13 @@ class Codec:
                 f"{what} cannot be stored: reading it raised {type(error).__name__}.", path=root_of(what)
             ) from error
 
-    def _refuse_size(self, value: object, text: str, what: str, limit: int) -> NoReturn:
-        path = self._heaviest(value, len(text), root_of(what), what)
+    def _refuse_size(self, value: object, size: int, what: str, limit: int) -> NoReturn:
+        path = self._heaviest(value, size, root_of(what), what)
         most = "" if path == root_of(what) else f", most of it in {path}"
         raise TooLarge(
-            f"{what} is too large: {len(text):,} bytes of JSON where {limit:,} are allowed{most}. "
+            f"{what} is too large: {size:,} bytes of JSON where {limit:,} are allowed{most}. "
             f"Keep the data in a table or a file, and store what identifies it.",
-            size=len(text),
+            size=size,
             limit=limit,
             path=path,
         )
@@ -234,10 +235,18 @@ class Codec:
         elif type(value) is list and len(value) <= _MOST_CHILDREN:
             children = [(at_index(index), child) for index, child in enumerate(value)]
         for step, child in children:
-            weight = len(self.dumps(child, what=what))
+            weight = _size(self.dumps(child, what=what))
             if weight > size / 2:
                 return self._heaviest(child, weight, path + step, what)
         return path
+
+
+def _size(text: str) -> int:
+    """The bytes of the text as JSON in UTF-8: it is stored in ASCII, where other letters take up to thrice that."""
+    if "\\u" not in text:
+        return len(text)
+    plain = json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
+    return len(plain.encode("utf-8", "surrogatepass"))
 
 
 def _refuse(misfit: Misfit, what: str) -> NoReturn:

@@ -239,6 +239,15 @@ def test_a_value_has_sixteen_kibibytes() -> None:
     assert "16,385 bytes" in str(refused.error_message)
 
 
+def test_a_letter_beyond_ascii_counts_by_its_bytes_in_utf8() -> None:
+    """And not by those of its escape, in which it is stored."""
+    fits = "ü" * (CONTEXT_VALUE_LIMIT // 2 - 1)
+    assert run_with(lambda self: self.context.update(a=fits)).drive().memory == {"a": fits}
+
+    refused = run_with(lambda self: self.context.update(a=fits + "ü")).drive()
+    assert "16,386 bytes" in str(refused.error_message)
+
+
 def test_a_value_that_grows_too_large_in_place_is_found() -> None:
     """At the end of the step at the latest."""
 

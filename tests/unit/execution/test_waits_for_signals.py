@@ -470,12 +470,16 @@ def test_a_wait_comes_before_the_signal() -> None:
     assert not any(row.outcome is None for row in run.journal)
 
 
-def test_skip_if_is_looked_at_when_the_signal_is_there() -> None:
-    """Conditions of an attempt are looked at when there is an attempt."""
-    run = MemoryRun(awaiting(skip_if=lambda self: True))
-    run.activate()
-    assert run.state is RunState.AWAITING
-    run.signal("review")
-    run.drive()
+def test_a_step_that_is_left_out_is_not_waited_for() -> None:
+    """``skip_if`` is looked at before the run parks, and again when the signal is there."""
+    answers = [True, False, True]
+    run = MemoryRun(awaiting(skip_if=lambda self: answers.pop(0)))
+    assert run.drive().story == ["decide skipped", "tell success"]
 
-    assert run.story == ["decide skipped", "tell success"]
+    again = MemoryRun(run.workflow)
+    again.activate()
+    assert again.state is RunState.AWAITING
+    again.signal("review")
+    again.drive()
+    assert again.story == ["decide skipped", "tell success"]
+    assert answers == []

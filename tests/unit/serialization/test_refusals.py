@@ -317,13 +317,14 @@ def test_path_leads_to_the_trouble(data: st.DataObject) -> None:
 
 
 def test_limit_counts_bytes_of_the_text() -> None:
-    """The limit is on what is stored: one escaped character takes six bytes or twelve."""
-    assert codec.dumps("é", what="result", limit=8) == r'"\u00e9"'
+    """In UTF-8, whatever the script: that what is stored is escaped is nobody's concern."""
+    assert codec.dumps("é", what="result", limit=4) == r'"\u00e9"'
+    assert codec.dumps("\ud800", what="result", limit=5) == r'"\ud800"'
     with pytest.raises(TooLarge) as caught:
-        codec.dumps("é", what="result of step 'ship'", limit=7)
-    assert (caught.value.size, caught.value.limit, caught.value.path) == (8, 7, "result")
+        codec.dumps("é", what="result of step 'ship'", limit=3)
+    assert (caught.value.size, caught.value.limit, caught.value.path) == (4, 3, "result")
     assert str(caught.value) == (
-        "result of step 'ship' is too large: 8 bytes of JSON where 7 are allowed. "
+        "result of step 'ship' is too large: 4 bytes of JSON where 3 are allowed. "
         "Keep the data in a table or a file, and store what identifies it."
     )
 
