@@ -38,8 +38,10 @@ def title_of(row: ExecutionRow) -> str:
         # A declared step's signal has its name there, which the note tells.
         return row.name
     key, number, count = row.key.rpartition("#")
-    if not count.isdecimal():
+    if not number or not count.isdecimal():
         key, number, count = row.key, "", ""
+    if row.kind == Kind.TICK:
+        key = f"tick {key}"
     return f"{row.name}{f'[{key}]' if key else ''}{number}{count}"
 
 

@@ -10,10 +10,12 @@ from typing import Final
 from stepwell.engine.explaining import explain
 from stepwell.states import ExecutionState, Kind
 from stepwell.store.rows import ExecutionRow, RunRow
+from stepwell.texts import details_of
 
 __all__ = ["timeline"]
 
 _LONGEST_MESSAGE: Final = 120
+_MOST_ROWS: Final = 200
 _NUMBER: Final = re.compile(r"#\d+\Z")
 """What tells a call in ``run()`` from others like it."""
 
@@ -21,7 +23,9 @@ _NUMBER: Final = re.compile(r"#\d+\Z")
 def timeline(run: RunRow, journal: Sequence[ExecutionRow], now: datetime) -> str:
     """Where the run stands, and a line for each entry of its journal: how long after the start, what, how."""
     lines = [explain(run, journal, now)]
-    rows = [_cells(row, run.created_at) for row in journal]
+    rows = [_cells(row, run.created_at) for row in journal[-_MOST_ROWS:]]
+    if len(journal) > _MOST_ROWS:
+        lines.append(f"  ({len(journal) - _MOST_ROWS} earlier entries)")
     width = max((len(cells[1]) for cells in rows), default=0)
     lines += [f"  {when}  {what:<{width}}  {how}".rstrip() for when, what, how in rows]
     if not rows:
@@ -46,7 +50,8 @@ def _what(row: ExecutionRow) -> str:
 
 
 def _how(row: ExecutionRow, start: datetime) -> list[str]:
-    words = [row.outcome or row.state]
+    left_out = details_of(row.details).get("expired")
+    words = [f"{left_out} expired" if left_out else row.outcome or row.state]
     if row.superseded_at is not None:
         words[0] += " (superseded)"
     if row.finished_at is None and row.scheduled_for is not None:

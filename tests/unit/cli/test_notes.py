@@ -101,6 +101,22 @@ def test_an_entry_says_what_it_is_about(values: dict[str, Any], title: str, note
     assert (title_of(row), note_of(row)) == (title, note)
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "title"),
+    [
+        ("step", '"A"', 'write["A"]'),
+        ("step", '"A"#2', 'write["A"]#2'),
+        ("step", "#2", "write#2"),
+        ("step", "7", "write[7]"),
+        ("tick", "3", "write[tick 3]"),
+        ("tick", "3#2", "write[tick 3]#2"),
+    ],
+)
+def test_a_call_is_told_from_others_like_it(kind: str, key: str, title: str) -> None:
+    """By its key, its number, and of a repetition by the number of the tick."""
+    assert title_of(entry(kind=kind, key=key)) == title
+
+
 def test_the_cursor_is_the_last_that_counts() -> None:
     """Of the step that the run is at: not of another step, and not of what was superseded."""
     journal = [
