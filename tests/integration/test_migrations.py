@@ -350,7 +350,7 @@ def test_migrating_adds_one_line_to_the_log_of_an_application(tmp_path: Path) ->
         [sys.executable, "-c", _TALK, url], capture_output=True, text=True, check=True, timeout=60
     )
     assert finished.stderr.splitlines() == [
-        "stepwell.store.upgrading the tables were upgraded",
+        "stepwell.store.upgrading the tables were upgraded revision=0001 revisions=1",
         "alembic.runtime.migration heard again",
     ]
     assert finished.stdout.splitlines() == ["0 0 []"]

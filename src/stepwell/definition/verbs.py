@@ -282,8 +282,7 @@ class Verbs:
         if unknown := given.keys() - RepeatOptions.__annotations__.keys():
             known = ", ".join(["every", "until", *RepeatOptions.__annotations__])
             raise TypeError(f"repeat() has no option {min(unknown)!r}; it has {known}")
-        name = given.pop("name", None)
-        name = getattr(fn, "__name__", "repeat").strip("<>") if name is None else name
+        name = given.pop("name", getattr(fn, "__name__", "repeat").strip("<>"))
         _refuse(checks.broken_name(name), "repeat(): name")
         try:
             repetition = repetition_of(fn, every, until, **given)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from stepwell.engine.leases import Lease
 from stepwell.engine.store_journal import Place, StoreJournal
 from stepwell.entries import Settlement
 from stepwell.errors import DefinitionError, StoreError, Undecodable, UnknownWorkflow
+from stepwell.execution.apart import apart
 from stepwell.execution.errors import describe
 from stepwell.execution.journal import Fact, RunFacts, WritesRefused
 from stepwell.execution.linear import LinearDriver
@@ -84,8 +84,7 @@ def activate(
         None when the lease was lost: whoever has the run now goes on from what is durable.
     """
     try:
-        # What an author's code leaves in context variables is seen by no other run of this thread.
-        activated = copy_context().run(_prepared, engine, run, lease, place, known, journal)
+        activated = apart(_prepared, engine, run, lease, place, known, journal)
     except LeaseLost:
         _log.warning("a lease was lost", extra={"action": "activation.lost", **_facts(run)})
         return None

@@ -200,7 +200,8 @@ class Signals:
     def _look_at_newest(self, message: Message) -> None:
         """Raise if the run is over by now, though the caller's transaction may show it as it was when that began."""
         with self._engine.reading() as connection:
-            if find_run(connection, message.run_id) is not None:
+            run = find_run(connection, message.run_id)
+            if run is not None and run.state in TERMINAL:
                 self._find_reader(connection, message)
 
     @staticmethod

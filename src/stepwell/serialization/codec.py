@@ -166,6 +166,8 @@ class Codec:
             return canonical_text(value, self._extensions)
         except Misfit as misfit:
             _refuse(misfit, what)
+        except Exception as error:
+            raise _unreadable(error, what) from error
 
     def roundtrip(self, value: object, *, what: str = "value") -> object:
         """The value as it will be when it is read back: an independent copy; immutable scalars as they are.
@@ -211,10 +213,7 @@ class Codec:
         except Misfit as misfit:
             _refuse(misfit, what)
         except Exception as error:
-            # The author's own code: an attribute that is computed, a zone, a subclass.
-            raise Unstorable(
-                f"{what} cannot be stored: reading it raised {type(error).__name__}.", path=root_of(what)
-            ) from error
+            raise _unreadable(error, what) from error
 
     def _refuse_size(self, value: object, size: int, what: str, limit: int) -> NoReturn:
         path = self._heaviest(value, size, root_of(what), what)
@@ -239,6 +238,13 @@ class Codec:
             if weight > size / 2:
                 return self._heaviest(child, weight, path + step, what)
         return path
+
+
+def _unreadable(error: Exception, what: str) -> Unstorable:
+    """What comes of the author's own code: an attribute that is computed, a zone, a subclass."""
+    return Unstorable(
+        f"{what} cannot be stored: reading it raised {type(error).__name__}.", path=root_of(what)
+    )
 
 
 def _size(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from stepwell.clock import to_micros
@@ -78,10 +78,10 @@ class Repeats:
         except (OverflowError, ValueError):
             at = datetime.max.replace(tzinfo=UTC)
         anchor = now if start_at is None else start_at
-        return Tick(1, at.astimezone(UTC), anchor.astimezone(UTC), since=now)
+        return Tick(1, _in_zone(at, UTC), _in_zone(anchor, UTC), since=now)
 
     def _site(self, tick: Tick) -> Site:
-        args = (tick.at.astimezone(self.repetition.interval.zone),) if self.repetition.takes_instant else ()
+        args = (_in_zone(tick.at, self.repetition.interval.zone),) if self.repetition.takes_instant else ()
         return Site(
             self.site.spec,
             self.site.following,
@@ -220,6 +220,14 @@ class Repeats:
             result=recorder.codec.dumps(tick.done, what=f"result of {self.site.label}"),
         )
         recorder.record(*rows, over, next_step=self.site.following)
+
+
+def _in_zone(instant: datetime, zone: tzinfo) -> datetime:
+    """The instant as the zone's clocks show it; one that they cannot show any more, as the last that UTC knows."""
+    try:
+        return instant.astimezone(zone)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def _tick_of(site: Site) -> Tick:

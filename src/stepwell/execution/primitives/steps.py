@@ -7,7 +7,6 @@ wrote through its session, or undoes it.
 from __future__ import annotations
 
 import inspect
-from contextvars import copy_context
 from datetime import timedelta
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from stepwell.clock import later
 from stepwell.definition.plan import StepSpec
 from stepwell.entries import Execution, Settlement
 from stepwell.errors import RunError, Unstorable
+from stepwell.execution.apart import apart
 from stepwell.execution.attempts import attempts_so_far, is_rescheduled, latest_scheduled, stopped_at
 from stepwell.execution.journal import Fact, Scope, TransientConflict, WritesRefused
 from stepwell.execution.outcome import Activated
@@ -86,8 +86,7 @@ class StepRunner:
             attempt = self._begin(site, scope)
             attempt.payload, attempt.is_asked = payload, is_asked
             try:
-                # What the body leaves in context variables does not reach run(), which a replay would not find there.
-                return copy_context().run(self._attempt, attempt)
+                return apart(self._attempt, attempt)
             except TransientConflict as conflict:
                 # The database undid the step's transaction for its own reasons: no policy hears of it.
                 self._failures.undo(attempt)
