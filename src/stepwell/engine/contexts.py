@@ -31,11 +31,23 @@ class RunContext(Mapping[str, Any]):
 
     __slots__ = ("_by", "_context", "_engine", "_options", "_run_id")
 
+    @classmethod
+    def of(cls, engine: Stepwell, run_id: UUID) -> RunContext:
+        """The run's context as it is now; that of one that its starter has not committed yet can only be changed.
+
+        Raises:
+            Undecodable: It cannot be read.
+        """
+        try:
+            return cls(engine, run_id, current_context(engine, run_id))
+        except RunNotFound:
+            return cls(engine, run_id, None)
+
     def __init__(
         self,
         engine: Stepwell,
         run_id: UUID,
-        context: Context,
+        context: Context | None,
         options: StartOptions | None = None,
         by: str | None = None,
     ) -> None:
@@ -46,16 +58,22 @@ class RunContext(Mapping[str, Any]):
         self._by = by
 
     def __getitem__(self, name: str) -> Any:
-        return self._context[name]
+        return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._context)
+        return iter(self._read)
 
     def __len__(self) -> int:
-        return len(self._context)
+        return len(self._read)
 
     def __repr__(self) -> str:
-        return f"RunContext({dict(self._context)!r})"
+        return f"RunContext({dict(self._read)!r})"
+
+    @property
+    def _read(self) -> Context:
+        if self._context is None:
+            raise RunNotFound.of(self._run_id)
+        return self._context
 
     def __setitem__(self, name: str, value: object) -> None:
         raise TypeError(f"what is set here would change a copy only: write run.context.update({name}=...)")
@@ -112,7 +130,8 @@ class RunContext(Mapping[str, Any]):
     def _change(self, delta: str) -> None:
         change = ContextChange(delta, self._by, self._engine.now())
         self._engine.signals.change_context(self._run_id, change, self._options)
-        self._context.apply(delta)
+        if self._context is not None:
+            self._context.apply(delta)
 
 
 def current_context(engine: Stepwell, run_id: UUID) -> Context:

@@ -15,7 +15,7 @@ from stepwell.clock import later, require_aware, require_duration
 from stepwell.definition.registry import find_workflow
 from stepwell.definition.runtime import current
 from stepwell.definition.starting import StartOptions
-from stepwell.engine.contexts import RunContext, current_context
+from stepwell.engine.contexts import RunContext
 from stepwell.engine.explaining import explain
 from stepwell.engine.step_executions import StepExecution, decoded, stored_journal
 from stepwell.errors import (
@@ -118,7 +118,7 @@ class Run:
     @property
     def context(self) -> RunContext:
         """The run's context as of its last finished step; ``run.context.update(…)`` changes it from outside."""
-        return RunContext(self._engine, self.id, current_context(self._engine, self.id))
+        return RunContext.of(self._engine, self.id)
 
     @property
     def steps(self) -> Sequence[StepExecution]:

@@ -103,11 +103,14 @@ class Signals:
         after: list[Callable[[], None]] = []
 
         def insert(connection: Connection) -> bool:
-            if self._engine.database.dialect.keeps_snapshots:
-                self._look_at_newest(message)
-            return self._find_reader(connection, message) is not None and self._insert_pending(
-                connection, message, after
-            )
+            is_in_reach = self._is_in_reach(message)
+            if self._find_reader(connection, message) is None:
+                return False
+            is_sent = self._insert_pending(connection, message, after)
+            if is_sent and is_in_reach:
+                # Nobody waits for its row because of that: it is the caller's own, or has the whole file to itself.
+                wake(connection, [message.run_id], engine.now())
+            return is_sent
 
         sent = place.do(insert)
         for call in after:
@@ -197,12 +200,19 @@ class Signals:
         elif message.name is not None:
             self._engine.observe(EventKind.SIGNAL, message.run_id, name=message.name)
 
-    def _look_at_newest(self, message: Message) -> None:
-        """Raise if the run is over by now, though the caller's transaction may show it as it was when that began."""
-        with self._engine.reading() as connection:
+    def _is_in_reach(self, message: Message) -> bool:
+        """The caller's transaction may touch the run's row: no worker does, as long as that transaction is open.
+
+        Raises:
+            RunNotLive: It is over by now, though that transaction may show it as it was when it began.
+        """
+        if self._engine.database.dialect.has_one_writer:
+            return True
+        with self._engine.database.read() as connection:
             run = find_run(connection, message.run_id)
             if run is not None and run.state in TERMINAL:
                 self._find_reader(connection, message)
+        return run is None
 
     @staticmethod
     def _find_reader(connection: Connection, message: Message) -> RunRow | None:

@@ -193,12 +193,15 @@ class Starts:
         for _ in range(_MOST_ROUNDS):
             holder, row = self._holder(connection, place, start), start.row
             if holder is not None:
-                if holder.id == row.get("parent_id"):
+                if holder.id == start.id:
+                    return holder
+                is_content = self._answers(start, holder, options)
+                if _is_ancestor(connection, holder, row.get("parent_id")):
                     raise RunError(
-                        f"run {holder.id} calls a run of its own identity, which is itself, and would wait for ever: "
+                        f"run {holder.id} is called by itself, directly or through others, and would wait for ever: "
                         "call it with other arguments, or begin anew with self.start_over(...)."
                     )
-                if holder.id == start.id or self._answers(start, holder, options):
+                if is_content:
                     return holder
                 row = self._row_instead_of(connection, start, holder)
             # Whoever held the identity has finished since the insert, or gives way to us.
@@ -254,10 +257,22 @@ class Starts:
     def _tell_replaced(self, replaced: Iterable[RunRow]) -> None:
         """Of those that are over by now; whoever drives another one ends it, and tells."""
         for holder in replaced:
-            with self._engine.reading() as connection:
+            with self._engine.database.read() as connection:
                 run = find_run(connection, holder.id)
             if run is not None and run.state == RunState.CANCELED:
                 self._engine.children.ended(run.id, run.parent_id, run.state)
+
+
+def _is_ancestor(connection: Connection, holder: RunRow, parent_id: UUID | None) -> bool:
+    """The run is the parent, or one that the parent was called by."""
+    seen: set[UUID] = set()
+    while parent_id is not None and parent_id not in seen:
+        if parent_id == holder.id:
+            return True
+        seen.add(parent_id)
+        parent = find_run(connection, parent_id)
+        parent_id = None if parent is None else parent.parent_id
+    return False
 
 
 @dataclass(frozen=True, slots=True)

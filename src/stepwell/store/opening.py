@@ -27,6 +27,8 @@ def open_engine(target: str | URL | Engine | AsyncEngine, options: DatabaseOptio
     """
     if isinstance(target, AsyncEngine):
         raise _asynchronous(target.url)
+    if isinstance(target, Engine) and target.dialect.is_async:
+        raise _asynchronous(target.url)
     if isinstance(target, Engine):
         dialect = dialect_named(target.url.get_backend_name(), options)
         _refuse_memory(target.url, dialect)

@@ -325,7 +325,7 @@ def test_a_run_that_does_not_exist(run: Run, well: Stepwell) -> None:
     with pytest.raises(RunNotFound, match="nothing was changed"):
         context.update(x=1)
     with pytest.raises(RunNotFound):
-        _ = Run(well, new_run_id()).context
+        dict(Run(well, new_run_id()).context)
 
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), b"x", "x" * 20_000, {"deep": [float("nan")]}])

@@ -410,17 +410,9 @@ BY_FIRST = pytest.mark.parametrize("first", [[], [False]])
 
 @EVERY
 @BY_FIRST
-@pytest.mark.parametrize(
-    "error",
-    [
-        ConnectionError,
-    ],
-)
-def test_retries_of_a_declared_condition_end_at_its_deadline(
-    every: timedelta, first: list[Any], error: type[Exception]
-) -> None:
+def test_retries_of_a_declared_condition_end_at_its_deadline(every: timedelta, first: list[Any]) -> None:
     """Which counts from the first look, also if that one raised already; then it is an error of the step."""
-    run = stubborn(error, every, *first)
+    run = stubborn(ConnectionError, every, *first)
     assert run.clock.now() == START + timedelta(minutes=150)
     assert not any(row.outcome is None for row in run.journal)
     assert run.is_over_as(RunState.FAILED, Reason.STEP_FAILED)

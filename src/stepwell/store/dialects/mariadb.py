@@ -22,6 +22,7 @@ __all__ = ["MariaDBDialect"]
 _DUPLICATE: Final = 1062
 _DEADLOCK: Final = 1213
 _LOCK_TIMEOUT: Final = 1205
+_TOO_LARGE: Final = 1153
 _ROWS_AT_ONCE: Final = 500
 _TAKEN: Final = select(runs.c.active_key).where(
     runs.c.workflow == bindparam("workflow"), runs.c.active_key.in_(bindparam("digests", expanding=True))
@@ -170,6 +171,11 @@ class MariaDBDialect(Dialect):
     def is_retryable(self, error: DBAPIError) -> bool:
         arguments: tuple[object, ...] = getattr(error.orig, "args", ())
         return arguments[:1] in ((_DEADLOCK,), (_LOCK_TIMEOUT,))
+
+    def is_answer_lost(self, error: DBAPIError) -> bool:
+        # The server may find the time to say why it ends the connection.
+        is_too_large = getattr(error.orig, "args", ())[:1] == (_TOO_LARGE,)
+        return is_too_large or super().is_answer_lost(error)
 
 
 def _is_duplicate(error: IntegrityError) -> bool:

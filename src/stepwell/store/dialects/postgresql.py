@@ -94,7 +94,13 @@ class PostgreSQLDialect(Dialect):
     notifies: ClassVar[bool] = True
 
     def connect_arguments(self, url: URL) -> dict[str, Any]:
-        wanted = {"keepalives": 1, "connect_timeout": 10, "application_name": "stepwell"}
+        wanted: dict[str, Any] = {
+            "keepalives": 1,
+            "connect_timeout": 10,
+            "application_name": "stepwell",
+            # Texts are texts, whatever the database stores them in: that is looked at once we are connected.
+            "client_encoding": "utf8",
+        }
         for setting, value in self._keepalives().items():
             wanted[setting.removeprefix("tcp_") if "keepalives" in setting else setting] = value
         return {name: value for name, value in wanted.items() if name not in url.query}
