@@ -141,3 +141,35 @@ def test_the_error_is_one_of_the_run(bench: Workbench) -> None:
     bench.drain()
     with pytest.raises(RunError, match="is called by itself"):
         run.result(AT_ONCE)
+
+
+class There(Workflow):
+    """Calls the one that calls it back."""
+
+    workflow_name = "oneself.There"
+    unique_by = "order"
+
+    def run(self, order: str, mode: str) -> Any:
+        return self.call(Back.with_options(on_conflict=mode), order, mode)  # type: ignore[arg-type]  # a parameter
+
+
+class Back(Workflow):
+    """Calls the one that has called it."""
+
+    workflow_name = "oneself.Back"
+    unique_by = "order"
+
+    def run(self, order: str, mode: str) -> Any:
+        return self.call(There.with_options(on_conflict=mode), order, mode)  # type: ignore[arg-type]  # a parameter
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nor_does_a_run_wait_for_itself_through_others(mode: str, bench: Workbench) -> None:
+    """The second call is the one that is told."""
+    run = There.start("7", mode)
+    bench.drain()
+    assert run.state is RunState.FAILED
+    (other,) = bench.engine.runs(Back).all()
+    assert other.state is RunState.FAILED
+    assert f"run {run.id} is called by itself" in (other.info().error_message or "")
+    assert bench.engine.runs().count() == 2

@@ -32,6 +32,8 @@ def test_a_url_with_an_asynchronous_driver_is_refused(url: str, is_text: bool) -
     with pytest.raises(StoreError) as refused:
         Stepwell(url if is_text else make_url(url), default=False)
     assert str(refused.value) == message(URLS[url], f"{make_url(url).drivername}://")
+    with pytest.raises(StoreError, match="synchronous driver"):
+        Stepwell(theirs.sync_engine, default=False)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,5 @@ def test_an_async_engine_is_refused(url: str) -> None:
     with pytest.raises(StoreError) as refused:
         Stepwell(theirs, default=False)  # type: ignore[arg-type]  # that is what is refused
     assert str(refused.value) == message(URLS[url], f"{make_url(url).drivername}://")
+    with pytest.raises(StoreError, match="synchronous driver"):
+        Stepwell(theirs.sync_engine, default=False)
