@@ -32,8 +32,6 @@ def test_a_url_with_an_asynchronous_driver_is_refused(url: str, is_text: bool) -
     with pytest.raises(StoreError) as refused:
         Stepwell(url if is_text else make_url(url), default=False)
     assert str(refused.value) == message(URLS[url], f"{make_url(url).drivername}://")
-    with pytest.raises(StoreError, match="synchronous driver"):
-        Stepwell(theirs.sync_engine, default=False)
 
 
 @pytest.mark.parametrize(
