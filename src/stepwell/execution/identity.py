@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final
 
 from stepwell.definition.plan import StepSpec
+from stepwell.errors import Unstorable
 from stepwell.serialization import Codec
 
 __all__ = ["arguments_of", "call_key", "digest_of"]
@@ -33,9 +33,11 @@ def arguments_of(
     if not args and not kwargs:
         return {}
     known = _parameters(function, is_method)
-    if not kwargs and known.fits(len(args)):
-        pairs = zip(known.plain, args, strict=False)
-        return {name: value for (name, default), value in pairs if not _is_default(value, default)}
+    if known.fits(args, kwargs):
+        given = dict(zip(known.defaults, args, strict=False))
+        if not known.has_defaults:
+            return given
+        return {name: value for name, value in given.items() if not _is_default(value, known.defaults[name])}
     bound = known.bound(function, args, kwargs).arguments
     parameters = known.signature.parameters
     return {
@@ -43,22 +45,47 @@ def arguments_of(
     }
 
 
-@dataclass(frozen=True, slots=True)
 class _Parameters:
-    """What a function takes, ``self`` left out.
+    """What a function takes, ``self`` left out; a long replay asks at each call.
+
+    Args:
+        parameters: In their order.
+        signature: With these alone.
 
     Attributes:
-        plain: Name and default of those that can be given by position.
-        required: How many a call by position must give at least.
+        defaults: Of those that can be given by position, by name, in their order.
+        places: At which place each of them stands.
     """
 
-    signature: inspect.Signature
-    plain: tuple[tuple[str, Any], ...]
-    required: int
+    __slots__ = ("_are_all_plain", "_most", "_required", "defaults", "has_defaults", "places", "signature")
 
-    def fits(self, count: int) -> bool:
-        """The function can be called with so many arguments, all by position."""
-        return self.required <= count <= len(self.plain)
+    def __init__(self, parameters: Sequence[inspect.Parameter], signature: inspect.Signature) -> None:
+        loose = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        plain = [each for each in parameters if each.kind not in (*loose, each.KEYWORD_ONLY)]
+        self.signature = signature
+        self.defaults = {each.name: _default(each) for each in plain}
+        self.places = {each.name: place for place, each in enumerate(plain)}
+        self.has_defaults = any(each is not _MISSING for each in self.defaults.values())
+        self._are_all_plain = len(plain) == len(parameters)
+        self._most = len(plain)
+        self._required = sum(each.default is each.empty and each.kind not in loose for each in parameters)
+
+    def fits(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """The function can be called so, with all arguments by position; as most calls are."""
+        return not kwargs and self._required <= len(args) <= self._most
+
+    def one_of(
+        self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """One argument, or its default.
+
+        Raises:
+            TypeError: The function cannot be called like that.
+        """
+        if self.fits(args, kwargs) and name in self.places:
+            place = self.places[name]
+            return args[place] if place < len(args) else self.defaults[name]
+        return self.all_of(function, args, kwargs)[name]
 
     def bound(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -81,11 +108,9 @@ class _Parameters:
         Raises:
             TypeError: The function cannot be called like that.
         """
-        if not kwargs and self.fits(len(args)) and len(self.plain) == len(self.signature.parameters):
-            # As most are called; to bind them takes three times as long.
-            given = {name: value for (name, _), value in zip(self.plain, args, strict=False)}
-            given.update(self.plain[len(args) :])
-            return given
+        if self._are_all_plain and self.fits(args, kwargs):
+            # To bind them takes three times as long.
+            return {**self.defaults, **dict(zip(self.defaults, args, strict=False))}
         bound = self.bound(function, args, kwargs)
         bound.apply_defaults()
         return bound.arguments
@@ -116,16 +141,7 @@ def _looked_up(function: Callable[..., Any], is_method: bool) -> _Parameters:
     if is_method and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
         # What is behind a wrapper that takes anything gets self as one of it.
         del parameters[0]
-    plain = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    required = sum(
-        each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-        for each in parameters
-    )
-    return _Parameters(
-        signature.replace(parameters=parameters),
-        tuple((each.name, _default(each)) for each in plain),
-        required,
-    )
+    return _Parameters(parameters, signature.replace(parameters=parameters))
 
 
 _remembered = functools.lru_cache(maxsize=4096)(_looked_up)
@@ -152,9 +168,13 @@ def digest_of(arguments: Mapping[str, Any], codec: Codec, name: str) -> str | No
     """
     if not arguments:
         return None
-    return hashlib.sha256(
-        codec.canonical(dict(arguments), what=f"arguments of {name!r}").encode()
-    ).hexdigest()[:32]
+    values = dict(arguments)
+    try:
+        text = codec.canonical(values)
+    except Unstorable:
+        # Once more, by the name that nearly no call needs.
+        text = codec.canonical(values, what=f"arguments of {name!r}")
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def call_key(spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], codec: Codec) -> str | None:
@@ -166,13 +186,14 @@ def call_key(spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], c
     key_by = spec.key_by
     if key_by is None:
         return None
-    given = _parameters(spec.function, True).all_of(spec.function, args, kwargs)
+    known = _parameters(spec.function, True)
     if isinstance(key_by, str):
-        value: Any = given[key_by]
+        value: Any = known.one_of(spec.function, key_by, args, kwargs)
     elif isinstance(key_by, tuple):
+        given = known.all_of(spec.function, args, kwargs)
         value = [given[name] for name in key_by]
     else:
-        value = key_by(**given)
+        value = key_by(**known.all_of(spec.function, args, kwargs))
     text = codec.canonical(value)
     if len(text) > _LONGEST_KEY:
         return f'"~{hashlib.sha256(text.encode()).hexdigest()}"'

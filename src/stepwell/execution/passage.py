@@ -159,8 +159,11 @@ class Passage:
         try:
             yield
         except Undecodable as error:
-            self._broken = error
-            raise Closed from error
+            self._end_unread(error)
+
+    def _end_unread(self, error: Undecodable) -> NoReturn:
+        self._broken = error
+        raise Closed from error
 
     def _site(self, site: Site) -> Site:
         """The site with the number of this call, where there were others like it."""
@@ -229,8 +232,11 @@ class Passage:
         """A call is over: what it changed is changed, and the answer is what the last of its rows recorded."""
         fact = facts[-1]
         self._recorder.context.keep()
-        with self._of_no_call():
+        try:
+            # Most of a long replay comes past here: a context manager would cost as much as all the rest.
             self._recorder.replay(facts)
+        except Undecodable as error:
+            self._end_unread(error)
         if fact.finished_at is not None and fact.finished_at > self._now:
             self._now = fact.finished_at
         return None if fact.result is None else self._codec.loads(fact.result, what=f"result of {name}")

@@ -73,8 +73,7 @@ class Recorder:
         self.history = History(journal.history())
         self._deltas: dict[int, Fact] = {}
         self._looked_at = 0
-        # A declared workflow has its context from there.
-        self._is_compared = not run.plan.is_procedural
+        self._is_replaying = self._is_compared = False
 
     @property
     def next_position(self) -> int:
@@ -162,6 +161,7 @@ class Recorder:
     def begin_replay(self) -> None:
         """``run()`` begins at its top: the context is as it was at the start."""
         self.context.restart()
+        self._is_replaying = True
         changed = [fact for fact in self.history if fact.context_delta is not None]
         self._deltas, through = {}, 0
         for fact in sorted(changed, key=lambda fact: fact.position):
@@ -237,7 +237,8 @@ class Recorder:
 
         What was rewound, or was changed by code that is gone, is in no row that counts any more.
         """
-        if self._is_compared or self._deltas:
+        # A declared workflow has its context from there, and a replay that has not begun has none yet.
+        if not self._is_replaying or self._is_compared or self._deltas:
             return None
         self._is_compared = True
         return None if self.context.is_stored_as(self.run.context) else self.context.stored_text()

@@ -58,7 +58,7 @@ def _flat_text(value: object) -> str | None:
     if type(value) is not dict or len(value) > _FEW or TAG in value or not _KEYS.issuperset(map(type, value)):
         return None
     parts = []
-    for name in sorted(value):
+    for name in sorted(value) if len(value) > 1 else value:
         item, quoted = _simple_text(value[name]), _simple_text(name)
         if item is None or quoted is None:
             return None
