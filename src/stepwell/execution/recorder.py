@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import reduce
-from itertools import takewhile
 from typing import Final
 
 from stepwell.entries import Execution, Settlement, honoured
 from stepwell.execution.attempts import BESIDE
 from stepwell.execution.changes import change_in, held_through, holding, merged
 from stepwell.execution.context import Context
+from stepwell.execution.deltas import AT_START, Deltas, is_seen_later
 from stepwell.execution.history import History, repetition_of
 from stepwell.execution.journal import Fact, Journal, Letter, RunFacts, Scope, Succession
 from stepwell.execution.outcome import Activated
@@ -29,8 +29,6 @@ __all__ = ["RESULT_LIMIT", "Recorder"]
 RESULT_LIMIT: Final = 1024 * 1024
 _LOOK_AT_CALLER: Final = timedelta(minutes=10)
 _REPEATED: Final = frozenset({Kind.TICK, Kind.REPEAT})
-_FIRST: Final = "start"
-_BEFORE_ALL: Final = frozenset({_FIRST, "start_over"})
 
 
 class Recorder:
@@ -71,7 +69,7 @@ class Recorder:
         self.settled: Settlement | None = None
         self.checkpoints = 0
         self.history = History(journal.history())
-        self._deltas: dict[int, Fact] = {}
+        self._deltas = Deltas(self.context)
         self._looked_at = 0
         self._is_replaying = self._is_compared = False
 
@@ -120,8 +118,8 @@ class Recorder:
         Raises:
             Undecodable: It cannot be read.
         """
-        if all(fact.kind in BESIDE and not _is_seen_later(fact) for fact in self.history):
-            self._look_for_changes(_FIRST)
+        if all(fact.kind in BESIDE and not is_seen_later(fact) for fact in self.history):
+            self._look_for_changes(AT_START)
 
     def _look_for_changes(self, name: str) -> None:
         while self.wakeups != self._looked_at:
@@ -160,15 +158,8 @@ class Recorder:
 
     def begin_replay(self) -> None:
         """``run()`` begins at its top: the context is as it was at the start."""
-        self.context.restart()
+        self._deltas.begin(self.history)
         self._is_replaying = True
-        changed = [fact for fact in self.history if fact.context_delta is not None]
-        self._deltas, through = {}, 0
-        for fact in sorted(changed, key=lambda fact: fact.position):
-            if fact.kind != Kind.CONTEXT or fact.position > through:
-                self._deltas[fact.position] = fact
-            through = max(through, held_through(fact.context_delta))
-        self.replay([fact for fact in self.history.outside if not _is_seen_later(fact)])
 
     def replay(self, facts: Sequence[Fact]) -> None:
         """A call is answered by these rows: what they changed is changed now, and what was changed before them.
@@ -176,21 +167,12 @@ class Recorder:
         That is whatever has an earlier position, as on the first pass: the changes of a call that was tried anew come
         after those of the calls that were made between its attempts.
         """
-        if not self._deltas or not facts:
-            return
-        last = facts[-1].position
-        for position in list(takewhile(lambda position: position <= last, self._deltas)):
-            self._apply(position)
+        if self._deltas and facts:
+            self._deltas.reach(facts[-1].position)
 
     def catch_up(self) -> None:
         """Nothing more is answered by what was loaded: the context is what the whole journal says."""
-        for position in list(self._deltas):
-            self._apply(position)
-
-    def _apply(self, position: int) -> None:
-        fact = self._deltas.pop(position, None)
-        if fact is not None and fact.context_delta is not None:
-            self.context.apply(fact.context_delta)
+        self._deltas.catch_up()
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -437,11 +419,6 @@ class Recorder:
         for row in rows:
             self.history.remember(row)
         self.current_step = next_step
-
-
-def _is_seen_later(fact: Fact) -> bool:
-    """It was changed when ``run()`` was under way already."""
-    return fact.kind == Kind.CONTEXT and fact.name not in _BEFORE_ALL
 
 
 def _is_body(rows: Sequence[Execution]) -> bool:
