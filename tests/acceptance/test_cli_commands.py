@@ -76,6 +76,7 @@ def test_a_signal_to_a_run_that_is_over_fails_and_the_others_are_sent(shop: Shop
         (("reschedule", "RUN", "--at", "2030-01-01T08:00"), "has no time zone"),
         (("reschedule", "RUN", "--in", "1m", "--at", "2030-01-01T08:00Z"), "give either --at or --in"),
         (("resume", "RUN", "--new-keys"), "say from which, --from-step"),
+        (("signal", "RUN", "go", '{"a": 1}'), "looks like a payload, which --payload takes"),
     ],
 )
 def test_what_makes_no_sense_touches_nothing(shop: Shop, arguments: tuple[str, ...], said: str) -> None:
@@ -105,6 +106,15 @@ def test_a_wake_lets_a_run_look_at_its_gate(shop: Shop) -> None:
     again = shop.run("runs", "wake", order, "--json")
     assert json.loads(again.stdout) == [{"run": order, "answer": "unchanged", "error": None}]
     assert shop.run("runs", "wake", order).stdout == f"{order}  nothing to do: it is canceled\n"
+
+
+def test_a_skip_that_is_said_again_is_about_the_same_step(shop: Shop) -> None:
+    """As long as no worker has done it: the second one says so, and leaves nothing else out."""
+    [order] = start(shop, "Order", "waiting")
+    assert shop.run("runs", "skip", order).stdout == f"{order}  step skipped\n"
+    step = shop.runs()[order].current_step
+    again = shop.run("runs", "skip", order)
+    assert again.stdout == f"{order}  nothing to do: it is asked to skip {step!r} already\n"
 
 
 def test_a_wait_is_moved_to_an_instant_a_while_ahead_or_now(shop: Shop) -> None:

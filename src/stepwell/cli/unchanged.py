@@ -31,6 +31,8 @@ def why_unchanged(run: Run, verb: str) -> str:
         return f"nothing to do: it is asked to {standing.verb}, and heeds that first"
     if verb == "resume":
         return f"nothing to resume: {_going_on(row)}"
+    if verb == "skip" and standing is not None and standing.verb == verb:
+        return f"nothing to do: it is asked to skip {standing.step!r} already"
     if verb == "skip":
         return "nothing to skip: it is at no step"
     return f"nothing to do: it is {row.state} already"
