@@ -102,6 +102,12 @@ def check_settings(cls: type, workflow: str, values: Mapping[str, object]) -> No
     for name, broken in SETTINGS.items():
         if problem := broken(setting_of(cls, name)):
             raise DefinitionError(workflow, f"{name} {problem}")
+    if (setting_of(cls, "unique_for"), setting_of(cls, "on_conflict")) == ("ever", "replace"):
+        raise DefinitionError(
+            workflow,
+            'on_conflict="replace" never comes about with unique_for="ever", which uses each identity once: '
+            'write "skip", or leave it out',
+        )
     for name, value in values.items():
         if name in SETTINGS or name.startswith("_"):
             continue

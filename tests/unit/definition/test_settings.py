@@ -51,6 +51,11 @@ class TestSettings:
         assert (limited.deadline, limited.deadline_includes_waits) == (timedelta(days=3), False)
         assert made(limited, deadline=None).deadline is None
 
+    def test_what_is_unique_for_ever_takes_no_place(self) -> None:
+        """A mode that could never come about is a slip; so it is where a base class says the other half."""
+        base = made(unique_for="ever", unique_by=None)
+        assert 'on_conflict="replace" never comes about' in refusal(lambda: made(base, on_conflict="replace"))
+
     def test_other_settings_are_inherited(self) -> None:
         """A base class may speak for a whole family."""
 
