@@ -165,7 +165,7 @@ class Context(ContextMapping):
         """
         self._texts()
         texts = dict(self._stored)
-        self._change(texts, delta)
+        self._change(delta, texts)
         return self._joined(texts)
 
     def committed(self) -> None:
@@ -199,14 +199,15 @@ class Context(ContextMapping):
         """
         self.keep()
         self._texts()
-        for known in (self._stored,) if self._kept is self._stored else (self._stored, self._kept):
-            self._change(known, delta)
+        self._change(delta, *((self._stored,) if self._kept is self._stored else (self._stored, self._kept)))
 
-    def _change(self, texts: dict[str, str], delta: str) -> None:
+    def _change(self, delta: str, *known: dict[str, str]) -> None:
         change = parsed(self._loaded(delta))
-        texts.update({name: self._text(name, value) for name, value in change["set"].items()})
-        for name in change["gone"]:
-            texts.pop(name, None)
+        texts = {name: self._text(name, value) for name, value in change["set"].items()}
+        for each in known:
+            each.update(texts)
+            for name in change["gone"]:
+                each.pop(name, None)
 
     def is_changed(self) -> bool:
         """Something is otherwise than it was at the last :meth:`keep`, or than what is durable if that came later."""

@@ -35,13 +35,17 @@ class Deltas:
         """``run()`` begins at its top: the context is as it was at the start."""
         self._context.restart()
         self._deltas, through = {}, 0
-        for fact in sorted(history, key=lambda fact: fact.position):
-            if fact.context_delta is None:
-                continue
-            if fact.kind != Kind.CONTEXT or fact.position > through:
+        # Few of thousands of rows have changed anything.
+        changed = [
+            (fact.position, fact.kind, fact.context_delta)
+            for fact in history
+            if fact.context_delta is not None
+        ]
+        for position, kind, delta in sorted(changed):
+            if kind != Kind.CONTEXT or position > through:
                 # Else a row before it holds it.
-                self._deltas[fact.position] = fact.context_delta
-            through = max(through, held_through(fact.context_delta))
+                self._deltas[position] = delta
+            through = max(through, held_through(delta))
         first = [fact.position for fact in history.outside if not is_seen_later(fact)]
         if first:
             self.reach(first[-1])

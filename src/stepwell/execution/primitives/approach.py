@@ -59,7 +59,8 @@ class Approach:
             self._arrived_at = self._recorder.now()
         try:
             self._deadline.check()
-            waited = self._waited(site) if wait is None else wait()
+            asks_first = wait is None and self._asks_first(site)
+            waited = self._waited(site, asks_first) if wait is None else wait()
         except WaitFailed as failure:
             return self._steps.failed_before(site, failure)
         if waited.ended is not None or not waited.is_due or site.is_wait:
@@ -68,15 +69,15 @@ class Approach:
         if moved is not None:
             return moved
         self._has_run_a_step = True
-        return self._steps.run(site, waited.payload, is_asked=self._asks_first(site) and wait is None)
+        return self._steps.run(site, waited.payload, is_asked=asks_first)
 
-    def _waited(self, site: Site) -> Waited:
+    def _waited(self, site: Site, asks_first: bool) -> Waited:
         if site.kind is Kind.TIMER:
             return self._timer.pass_by(site)
         waited = self._timer.wait_for(site) if site.kind is Kind.STEP else DUE
         if not waited.is_due:
             return waited
-        if self._asks_first(site):
+        if asks_first:
             # A step that is left out anyway must not be waited for.
             plan, scope = self._recorder.run.plan, self._recorder.journal.open_scope()
             verdict = ask(self._runtime, site, scope, partial(verdict_of, plan, site.spec))
